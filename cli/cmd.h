@@ -1,0 +1,33 @@
+/* The commands of `cenote`: one table drives dispatch, help and shell completion; a file each. */
+#ifndef CENOTE_CLI_CMD_H
+#define CENOTE_CLI_CMD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct cli_command {
+    const char *name;
+    const char *args;                  /* "FILE [--cap SIZE] [--json]" */
+    const char *summary;               /* one line */
+    int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns the exit status */
+} cli_command;
+
+extern const cli_command cli_commands[]; /* ends with a NULL name */
+
+/* Exit statuses: 0 done, 1 it failed (one line on stderr says why), 2 the call's words are off. */
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+/* Prints "cenote NAME: message" to stderr and returns CLI_USAGE or CLI_FAILED. */
+int cli_usage_error(const char *command, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+int cli_failed(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Parses a size such as "27.94GiB", "512M", "8e9" (K, M, G, T and KiB ... are powers of 1024; KB,
+ * MB, GB, TB of 1000). False if malformed, negative or over 2^63. */
+bool cli_parse_size(const char *text, uint64_t *bytes);
+
+int cmd_explain(int argc, char **argv);
+int cmd_replay(int argc, char **argv);
+int cmd_help(int argc, char **argv);
+
+#endif

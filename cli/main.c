@@ -1,0 +1,85 @@
+#include "cli/cmd.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cenote/cenote.h"
+
+const cli_command cli_commands[] = {
+    {"help", "[COMMAND]", "what the commands do", cmd_help},
+    {0},
+};
+
+static const cli_command *find(const char *name) {
+    for (const cli_command *c = cli_commands; c->name; c++) {
+        if (!strcmp(c->name, name)) {
+            return c;
+        }
+    }
+    return NULL;
+}
+
+static void print_usage(FILE *out) {
+    fprintf(out, "usage: cenote COMMAND [ARGUMENTS]\n\n");
+    for (const cli_command *c = cli_commands; c->name; c++) {
+        fprintf(out, "  %-10s %s\n", c->name, c->summary);
+    }
+    fprintf(out, "\ncenote COMMAND --help says more; cenote --version prints the version.\n");
+}
+
+int cmd_help(int argc, char **argv) {
+    if (argc < 2) {
+        print_usage(stdout);
+        return CLI_OK;
+    }
+    const cli_command *c = find(argv[1]);
+    if (!c) {
+        return cli_usage_error("help", "no command '%s'; 'cenote help' lists them", argv[1]);
+    }
+    printf("usage: cenote %s %s\n\n%s\n", c->name, c->args, c->summary);
+    return CLI_OK;
+}
+
+static int print_error(const char *command, const char *format, va_list args) {
+    fprintf(stderr, "cenote%s%s: ", *command ? " " : "", command);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    return 0;
+}
+
+int cli_usage_error(const char *command, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    print_error(command, format, args);
+    va_end(args);
+    return CLI_USAGE;
+}
+
+int cli_failed(const char *command, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    print_error(command, format, args);
+    va_end(args);
+    return CLI_FAILED;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        print_usage(stderr);
+        return CLI_USAGE;
+    }
+    if (!strcmp(argv[1], "--version")) {
+        printf("cenote %s\n", cen_version());
+        return CLI_OK;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+        print_usage(stdout);
+        return CLI_OK;
+    }
+    const cli_command *c = find(argv[1]);
+    if (!c) {
+        return cli_usage_error("", "no command '%s'; 'cenote help' lists them", argv[1]);
+    }
+    return c->run(argc - 1, argv + 1);
+}

@@ -1,0 +1,10 @@
+/* cenote: all public headers. */
+#ifndef CENOTE_CENOTE_H
+#define CENOTE_CENOTE_H
+
+#include "cenote/device.h"
+#include "cenote/log.h"
+#include "cenote/snapshot.h"
+#include "cenote/status.h"
+
+#endif

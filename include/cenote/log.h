@@ -1,0 +1,29 @@
+/* Where the library's messages go. It prints nothing by itself: without a sink they are dropped. */
+#ifndef CENOTE_LOG_H
+#define CENOTE_LOG_H
+
+#include "cenote/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum cen_log_level {
+    CEN_LOG_ERROR = 0, /* a call failed: which argument, and why; once for each failure */
+    CEN_LOG_WARN = 1,  /* it worked, but not as asked */
+    CEN_LOG_INFO = 2,
+    CEN_LOG_DEBUG = 3
+} cen_log_level;
+
+/* Receives one message: a line without its newline, valid during the call only. It may be called
+ * from any thread, and must not call back into cenote. */
+typedef void (*cen_log_fn)(void *arg, cen_log_level level, const char *message);
+
+/* Sends messages up to `level` to `fn` (NULL: none, the default). Call it before other threads use
+ * the library; messages in flight may still reach the sink set before. */
+CEN_API void cen_log_set(cen_log_fn fn, void *arg, cen_log_level level);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,24 @@
+#include "base/fault.h"
+
+ceni_fault_arm ceni_fault_points[CENI_FAULT_POINTS];
+
+void ceni_fault_set(ceni_fault_arm *arm, int64_t n, bool sticky) {
+    atomic_store(&arm->sticky, sticky);
+    atomic_store(&arm->left, n);
+}
+
+bool ceni_fault_hit_slow(ceni_fault_arm *arm) {
+    int64_t left = atomic_load(&arm->left);
+    while (left > 1) {
+        if (atomic_compare_exchange_weak(&arm->left, &left, left - 1)) {
+            return false;
+        }
+    }
+    if (left <= 0) {
+        return false;
+    }
+    if (!atomic_load(&arm->sticky)) {
+        atomic_store(&arm->left, 0);
+    }
+    return true;
+}

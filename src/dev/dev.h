@@ -1,0 +1,171 @@
+/* The table of operations that a backend fills, and the calls that the rest of the library makes.
+ *
+ * Nothing above src/dev calls a backend directly: ceni_dev_* and the public cen_* wrappers check
+ * arguments, let tests make any call fail, count driver calls and their time, and forward. The two
+ * backends never include each other.
+ *
+ * Contracts shared by all operations: outputs are set only on success; a failing operation has no
+ * effect; any thread may call; CEN_ERR_DEVICE_LOST is returned, never a crash, once the device was
+ * reset or the driver is shutting down. A failing operation logs why, once. */
+#ifndef CENI_DEV_H
+#define CENI_DEV_H
+
+#include <stdatomic.h>
+
+#include "base/fault.h"
+#include "cenote/device.h"
+
+typedef uint64_t ceni_page; /* one physical chunk; backend's own handle, never 0 */
+
+enum { CENI_PAGE_EXPORTABLE = 1u, CENI_PAGE_RDMA = 2u };
+
+enum ceni_access { CENI_ACCESS_NONE = 0, CENI_ACCESS_READ = 1, CENI_ACCESS_READ_WRITE = 3 };
+
+/* Who may access a range: the device that opened as `device` (itself or an enabled peer). */
+typedef struct ceni_grant {
+    cen_device *device;
+    enum ceni_access access;
+} ceni_grant;
+
+/* Each operation once: used for the table of fault points and of call statistics. */
+#define CENI_DEV_OPS(X)                                                                            \
+    X(props)                                                                                       \
+    X(mem_info) X(va_reserve) X(va_free) X(page_create) X(page_release) X(page_map) X(page_unmap)  \
+        X(page_access) X(page_export) X(page_import) X(segment_alloc) X(segment_free)              \
+            X(stream_create) X(stream_destroy) X(stream_sync) X(stream_query) X(stream_wait)       \
+                X(stream_capturing) X(event_create) X(event_destroy) X(event_record)               \
+                    X(event_query) X(event_sync) X(event_signal) X(event_elapsed) X(copy)          \
+                        X(copy_peer) X(fill) X(launch) X(host_func) X(pinned_alloc) X(pinned_free) \
+                            X(pinned_register) X(pinned_unregister) X(peer_can_access)             \
+                                X(peer_enable)
+
+enum ceni_dev_op {
+#define CENI_OP_ENUM(name) CENI_OP_##name,
+    CENI_DEV_OPS(CENI_OP_ENUM)
+#undef CENI_OP_ENUM
+        CENI_OP_COUNT
+};
+
+/* "page_map" and so on; NULL if out of range. */
+const char *ceni_dev_op_name(enum ceni_dev_op op);
+
+typedef struct ceni_backend ceni_backend;
+struct ceni_backend {
+    const char *name; /* "cuda", "host" */
+
+    /* Number of devices; 0 without a driver, which is no error. */
+    cen_status (*count)(int *count);
+    /* Allocates a backend object whose first member is a cen_device, filled but for `backend`.
+     * `host` is NULL unless cen_device_open_host was called. */
+    cen_status (*open)(int ordinal, const cen_host_options *host, cen_device **device);
+    /* Waits for the device's streams, releases all, frees the object. */
+    void (*close)(cen_device *device);
+
+    cen_status (*props)(cen_device *device, cen_device_props *props);
+    cen_status (*mem_info)(cen_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
+
+    /* Reserves addresses, backed by nothing. size: a multiple of the granularity; align: 0 or a
+     * power of two. */
+    cen_status (*va_reserve)(cen_device *device, uint64_t size, uint64_t align, cen_addr *addr);
+    /* Exactly a range that va_reserve gave, with nothing mapped in it (else CEN_ERR_BUSY). */
+    cen_status (*va_free)(cen_device *device, cen_addr addr, uint64_t size);
+    /* size: a multiple of the granularity. CEN_ERR_DEVICE_MEMORY when the device is full. */
+    cen_status (*page_create)(cen_device *device, uint64_t size, unsigned flags, ceni_page *page);
+    /* Drops the handle; the memory goes when its last mapping and export do. */
+    cen_status (*page_release)(cen_device *device, ceni_page page);
+    /* Maps the whole page at [addr, addr+size) of a reserved range; size must be the page's. The
+     * range must be unmapped (else CEN_ERR_BUSY). No access is granted yet. A page may be mapped
+     * at several addresses. */
+    cen_status (*page_map)(cen_device *device, cen_addr addr, uint64_t size, ceni_page page);
+    /* Unmaps one or several whole mappings that fill the range exactly. Not stream-ordered: the
+     * caller has seen every use complete. */
+    cen_status (*page_unmap)(cen_device *device, cen_addr addr, uint64_t size);
+    /* Sets who may access a range of whole mappings; count >= 1. */
+    cen_status (*page_access)(cen_device *device, cen_addr addr, uint64_t size,
+                              const ceni_grant *grants, size_t count);
+    /* A file descriptor (O_CLOEXEC, the caller's to close) for an exportable page, and back. */
+    cen_status (*page_export)(cen_device *device, ceni_page page, int *fd);
+    cen_status (*page_import)(cen_device *device, int fd, uint64_t size, ceni_page *page);
+    /* Plain memory, for devices without virtual memory management (works everywhere). segment_free
+     * may wait for all work on the device. */
+    cen_status (*segment_alloc)(cen_device *device, uint64_t size, cen_addr *addr);
+    cen_status (*segment_free)(cen_device *device, cen_addr addr);
+
+    /* The rest as documented in cenote/device.h. */
+    cen_status (*stream_create)(cen_device *device, int priority, cen_stream *stream);
+    cen_status (*stream_destroy)(cen_device *device, cen_stream stream);
+    cen_status (*stream_sync)(cen_device *device, cen_stream stream);
+    cen_status (*stream_query)(cen_device *device, cen_stream stream);
+    cen_status (*stream_wait)(cen_device *device, cen_stream stream, cen_event event);
+    cen_status (*stream_capturing)(cen_device *device, cen_stream stream, bool *capturing);
+    cen_status (*event_create)(cen_device *device, unsigned flags, cen_event *event);
+    cen_status (*event_destroy)(cen_device *device, cen_event event);
+    cen_status (*event_record)(cen_device *device, cen_event event, cen_stream stream);
+    cen_status (*event_query)(cen_device *device, cen_event event);
+    cen_status (*event_sync)(cen_device *device, cen_event event);
+    cen_status (*event_signal)(cen_device *device, cen_event event);
+    cen_status (*event_elapsed)(cen_device *device, cen_event start, cen_event end, float *ms);
+    cen_status (*copy)(cen_device *device, cen_addr dst, cen_addr src, size_t size,
+                       cen_stream stream);
+    cen_status (*copy_peer)(cen_device *dst_device, cen_addr dst, cen_device *src_device,
+                            cen_addr src, size_t size, cen_stream stream);
+    cen_status (*fill)(cen_device *device, cen_addr dst, uint8_t value, size_t size,
+                       cen_stream stream);
+    cen_status (*launch)(cen_device *device, const char *name, const cen_launch *shape,
+                         void *const *args, size_t arg_count, cen_stream stream);
+    cen_status (*host_func)(cen_device *device, cen_stream stream, void (*fn)(void *), void *arg);
+    cen_status (*pinned_alloc)(cen_device *device, size_t size, void **ptr);
+    cen_status (*pinned_free)(cen_device *device, void *ptr);
+    cen_status (*pinned_register)(cen_device *device, void *ptr, size_t size);
+    cen_status (*pinned_unregister)(cen_device *device, void *ptr);
+    cen_status (*peer_can_access)(cen_device *device, cen_device *peer, bool *can);
+    cen_status (*peer_enable)(cen_device *device, cen_device *peer);
+};
+
+/* Calls of one operation since the device was opened. */
+typedef struct ceni_call_stats {
+    _Atomic uint64_t calls;
+    _Atomic uint64_t failures;
+    _Atomic uint64_t ns;      /* host time spent; kept for va_*, page_* and segment_* only */
+    _Atomic uint64_t handles; /* pages concerned: page_unmap and page_access of n mappings add n
+                                 (as told by the caller); others 1 a call */
+} ceni_call_stats;
+
+/* What all backends' device objects begin with. */
+struct cen_device {
+    const ceni_backend *backend;
+    int ordinal;
+    int pid; /* of the process that opened it: a forked child is refused */
+    uint64_t granularity;
+    uint64_t total_bytes;
+    bool vmm;
+    ceni_fault_arm faults[CENI_OP_COUNT]; /* armed with ceni_dev_fault */
+    ceni_call_stats stats[CENI_OP_COUNT];
+};
+
+/* Backends, in order of preference; NULL-terminated. */
+extern const ceni_backend *const ceni_backends[];
+extern const ceni_backend ceni_backend_host;
+extern const ceni_backend ceni_backend_cuda;
+
+/* Makes the n-th call of `op` from now fail with a fitting status, without reaching the backend;
+ * sticky: those after it too. Also armed at open from CENOTE_FAULT="page_map:3,event_query:1+"
+ * (a + means sticky). */
+void ceni_dev_fault(cen_device *device, enum ceni_dev_op op, int64_t n, bool sticky);
+
+/* As the operations of the table. */
+cen_status ceni_dev_va_reserve(cen_device *device, uint64_t size, uint64_t align, cen_addr *addr);
+cen_status ceni_dev_va_free(cen_device *device, cen_addr addr, uint64_t size);
+cen_status ceni_dev_page_create(cen_device *device, uint64_t size, unsigned flags, ceni_page *page);
+cen_status ceni_dev_page_release(cen_device *device, ceni_page page);
+cen_status ceni_dev_page_map(cen_device *device, cen_addr addr, uint64_t size, ceni_page page);
+/* `handles`: how many mappings the range holds, for the statistics. */
+cen_status ceni_dev_page_unmap(cen_device *device, cen_addr addr, uint64_t size, size_t handles);
+cen_status ceni_dev_page_access(cen_device *device, cen_addr addr, uint64_t size, size_t handles,
+                                const ceni_grant *grants, size_t count);
+cen_status ceni_dev_page_export(cen_device *device, ceni_page page, int *fd);
+cen_status ceni_dev_page_import(cen_device *device, int fd, uint64_t size, ceni_page *page);
+cen_status ceni_dev_segment_alloc(cen_device *device, uint64_t size, cen_addr *addr);
+cen_status ceni_dev_segment_free(cen_device *device, cen_addr addr);
+
+#endif

@@ -1,0 +1,27 @@
+/* The built-in kernels: each with its CUDA image (src/kernels/NAME.cu, compiled to one fatbin) and
+ * its twin in C that the host backend runs. Backends look kernels up here by name. */
+#ifndef CENI_KERNELS_TABLE_H
+#define CENI_KERNELS_TABLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Runs the whole grid on the calling thread. */
+typedef void (*ceni_kernel_twin)(const uint32_t grid[3], const uint32_t block[3],
+                                 uint32_t shared_bytes, void *const *args);
+
+typedef struct ceni_kernel {
+    const char *name; /* also the symbol's name in the CUDA image (extern "C") */
+    size_t arg_count;
+    const uint8_t *arg_sizes; /* bytes of each argument, so that a launch can copy the values */
+    ceni_kernel_twin twin;
+} ceni_kernel;
+
+extern const ceni_kernel ceni_kernels[]; /* ends with a NULL name */
+const ceni_kernel *ceni_kernel_find(const char *name);
+
+/* The embedded fatbin; NULL and 0 when the library was built without nvcc. */
+extern const unsigned char *const ceni_kernels_image;
+extern const size_t ceni_kernels_image_size;
+
+#endif
