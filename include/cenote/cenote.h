@@ -4,6 +4,7 @@
 
 #include "cenote/device.h"
 #include "cenote/log.h"
+#include "cenote/pool.h"
 #include "cenote/snapshot.h"
 #include "cenote/status.h"
 
