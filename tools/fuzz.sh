@@ -48,4 +48,4 @@ run_one() {
 export -f run_one
 
 printf '%s\n' "${targets[@]}" | sed 's#.*/fuzz_\(.*\)\.c#\1#' |
-    xargs -P "$jobs" -I{} bash -c 'run_one "$1" "$2"' _ {} "$seconds"
+    xargs -P "$jobs" -I{} bash -c "set -euo pipefail; run_one {} $seconds"

@@ -4,7 +4,7 @@
 #
 # usage: tools/lint.sh [JOBS]
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 jobs=${1:-$(nproc)}
 failed=()
 
