@@ -16,18 +16,17 @@ table_build() {
     row python3 needed have python3
     row libjansson-dev needed library jansson
     row zlib1g-dev needed library zlib
+    row libcmocka-dev needed library cmocka # every kind of build but dist and fuzz has the tests
 }
 table_test() {
     table_build
     row g++ needed have g++
-    row libcmocka-dev needed library cmocka
     row clang wanted have clang
     row "libclang-rt-$(clang_major)-dev" wanted fuzzer_links
     row clang-format wanted have clang-format
 }
 table_lint() {
     table_build
-    row libcmocka-dev needed library cmocka
     row clang-format needed have clang-format
     row clang-tidy needed have clang-tidy
     row shellcheck needed have shellcheck
