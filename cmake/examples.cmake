@@ -1,5 +1,6 @@
 # examples/NAME.c and bench/bench_*.c: programs against the public headers and the shared library.
-# Examples also run as tests, on the host backend unless they choose another.
+# Examples also run as tests, on the host backend unless they choose another. The other bench/*.c are
+# what the benchmarks share.
 
 file(GLOB examples CONFIGURE_DEPENDS examples/*.c)
 foreach(source ${examples})
@@ -13,10 +14,13 @@ foreach(source ${examples})
 endforeach()
 
 file(GLOB benches CONFIGURE_DEPENDS bench/bench_*.c)
+file(GLOB bench_shared CONFIGURE_DEPENDS bench/*.c)
+list(FILTER bench_shared EXCLUDE REGEX "/bench_[^/]*$")
 foreach(source ${benches})
   get_filename_component(name ${source} NAME_WE)
-  add_executable(${name} ${source})
+  add_executable(${name} ${source} ${bench_shared})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_definitions(${name} PRIVATE _GNU_SOURCE)
   target_link_libraries(${name} PRIVATE cenote_shared m)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
 endforeach()
