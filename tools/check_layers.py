@@ -68,7 +68,7 @@ OUTSIDE = {
     "examples": set(),
     "bench": set(),
     "tests/fuzz": ALL,
-    "tests/conformance": {"dev"},
+    "tests/conformance": {"dev", "dev/host", "pool"},
     "tests": {"base"},
 }
 

@@ -18,6 +18,11 @@ void *ceni_realloc(void *ptr, size_t size) {
     return ceni_fault(CENI_FAULT_HOST_MEMORY) ? NULL : realloc(ptr, size ? size : 1);
 }
 
+void *ceni_aligned(size_t alignment, size_t size) {
+    void *ptr;
+    return ceni_fault(CENI_FAULT_HOST_MEMORY) || posix_memalign(&ptr, alignment, size) ? NULL : ptr;
+}
+
 char *ceni_strdup(const char *text) {
     size_t size = strlen(text) + 1;
     char *copy = ceni_malloc(size);

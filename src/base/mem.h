@@ -8,6 +8,8 @@
 void *ceni_malloc(size_t size);
 void *ceni_calloc(size_t count, size_t size);
 void *ceni_realloc(void *ptr, size_t size);
+/* Aligned to a power of two; freed with ceni_free. */
+void *ceni_aligned(size_t alignment, size_t size);
 char *ceni_strdup(const char *text);
 void ceni_free(void *ptr);
 

@@ -1,0 +1,338 @@
+/* More memory behind a line: idle pages are mapped where the request lacks the least, and pages are
+ * created for what then still lacks.
+ *
+ * A moved page keeps its old mapping, which costs nothing and can be gone back to for nothing
+ * (ceni_line_reactivate). Nothing is unmapped here, so nothing has to be complete: the new user's
+ * stream is ordered behind the old ones. All that can fail comes before anything changes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "pool/page.h"
+
+cen_status ceni_line_open(cen_pool *pool, ceni_line *line) {
+    if (line->size || !pool->vmm) {
+        return ceni_heap_get(pool, line, NULL, true) ? CEN_OK : CEN_ERR_HOST_MEMORY;
+    }
+    if (!ceni_heap_get(pool, line, NULL, true)) {
+        return CEN_ERR_HOST_MEMORY;
+    }
+    uint64_t total = pool->device->total_bytes / pool->granularity * pool->granularity;
+    uint64_t want = line->arena->id ? total * 2 : line->small ? total : total * 8;
+    cen_addr base = 0;
+    cen_status status = CEN_ERR_DEVICE_MEMORY;
+    for (; status && want >= pool->granularity;
+         want = want / 2 / pool->granularity * pool->granularity) {
+        status = ceni_driver_reserve(pool, want, &base);
+        if (!status) {
+            line->base = base;
+            line->size = want;
+            return CEN_OK;
+        }
+        if (status != CEN_ERR_DEVICE_MEMORY && status != CEN_ERR_LIMIT) {
+            break;
+        }
+    }
+    return status;
+}
+
+/* The pages to move and to make for one growth. */
+typedef struct plan {
+    ceni_gap gap;
+    ceni_idle_list idle; /* the first `moves` of it are moved */
+    size_t moves;
+    uint64_t moved_bytes;
+    ceni_pool_page **made;
+    size_t makes;
+    uint64_t made_bytes;
+    ceni_segment **segments; /* new ones: moves, then makes */
+    size_t mapped;
+} plan;
+
+static int by_range(const void *a, const void *b) {
+    const ceni_idle *x = a, *y = b;
+    if (x->around != y->around) {
+        return x->around < y->around ? -1 : 1;
+    }
+    return x->page->size == y->page->size ? 0 : x->page->size > y->page->size ? -1 : 1;
+}
+
+static void swap(ceni_idle *a, ceni_idle *b) {
+    ceni_idle t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* Puts the pages to move first: from the smallest free ranges, which serve least where they are;
+ * the last is the smallest page that still suffices. */
+static void choose_moves(plan *p, uint64_t lack) {
+    ceni_idle_list *l = &p->idle;
+    if (l->count) {
+        qsort(l->items, l->count, sizeof *l->items, by_range);
+    }
+    while (p->moves < l->count && p->moved_bytes < lack) {
+        size_t pick = p->moves;
+        if (l->items[pick].page->size > lack - p->moved_bytes) {
+            for (size_t i = p->moves; i < l->count; i++) {
+                uint64_t size = l->items[i].page->size;
+                if (size >= lack - p->moved_bytes && size < l->items[pick].page->size) {
+                    pick = i;
+                }
+            }
+        }
+        swap(&l->items[p->moves], &l->items[pick]);
+        p->moved_bytes += l->items[p->moves++].page->size;
+    }
+}
+
+/* A small line takes small pages only: a large one would be stuck there. */
+static void drop_unfit(plan *p, const ceni_line *line, uint64_t lack) {
+    if (!line->small) {
+        return;
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < p->idle.count; i++) {
+        if (p->idle.items[i].page->size <= 4 * lack) {
+            p->idle.items[kept++] = p->idle.items[i];
+        }
+    }
+    p->idle.count = kept;
+}
+
+static cen_status find_idle(cen_pool *pool, ceni_line *line, const ceni_pstream *stream, plan *p) {
+    if (line->arena->id) {
+        return CEN_OK; /* a graph's pages stay where they are, and it takes none */
+    }
+    uint64_t skip = p->gap.left ? p->gap.left->addr : 0;
+    uint64_t skip_size = p->gap.left ? p->gap.left->size : 0;
+    cen_status status =
+        ceni_line_idle(pool, &pool->shared.large, stream, skip, skip_size, &p->idle);
+    if (!status) {
+        status = ceni_line_idle(pool, &pool->shared.small, stream, skip, skip_size, &p->idle);
+    }
+    for (ceni_arena *a = pool->arenas; a && !status; a = a->next) {
+        if (a->released) {
+            status = ceni_line_idle(pool, &a->large, stream, 0, 0, &p->idle);
+        }
+        if (a->released && !status) {
+            status = ceni_line_idle(pool, &a->small, stream, 0, 0, &p->idle);
+        }
+    }
+    return status;
+}
+
+static cen_status make_page(cen_pool *pool, uint64_t size, plan *p) {
+    ceni_pool_page *page = ceni_calloc(1, sizeof *page);
+    if (!page) {
+        return CEN_ERR_HOST_MEMORY;
+    }
+    cen_status status = ceni_driver_create(pool, size, &page->handle);
+    if (status) {
+        ceni_free(page);
+        return status;
+    }
+    page->size = size;
+    p->made[p->makes++] = page;
+    p->made_bytes += size;
+    return CEN_OK;
+}
+
+static cen_status make_pages(cen_pool *pool, const ceni_line *line, uint64_t lack, bool must,
+                             plan *p) {
+    uint64_t unit = pool->granularity;
+    ceni_growth g = ceni_policy_growth(pool, line, lack);
+    uint64_t allowed =
+        pool->limit > pool->stats.reserved_bytes ? pool->limit - pool->stats.reserved_bytes : 0;
+    if (must || g.bytes > allowed) {
+        g.bytes = (lack + unit - 1) / unit * unit;
+    }
+    if (g.bytes > allowed || g.bytes > p->gap.room - p->moved_bytes) {
+        return CEN_ERR_DEVICE_MEMORY;
+    }
+    size_t count = (g.bytes + g.page_bytes - 1) / g.page_bytes;
+    p->made = ceni_calloc(count, sizeof *p->made);
+    cen_status status = p->made ? CEN_OK : CEN_ERR_HOST_MEMORY;
+    while (!status && p->made_bytes < g.bytes) {
+        uint64_t rest = g.bytes - p->made_bytes;
+        status = make_page(pool, rest < g.page_bytes ? rest : g.page_bytes, p);
+    }
+    return status;
+}
+
+static ceni_pool_page *planned_page(const plan *p, size_t i) {
+    return i < p->moves ? p->idle.items[i].page : p->made[i - p->moves];
+}
+
+/* Maps all planned pages side by side from the gap's start on, and allows access. */
+static cen_status map_pages(cen_pool *pool, ceni_line *line, plan *p) {
+    size_t count = p->moves + p->makes;
+    uint64_t addr = p->gap.addr;
+    cen_status status = ceni_index_reserve(pool, addr, p->moved_bytes + p->made_bytes);
+    p->segments = status ? NULL : ceni_calloc(count, sizeof(ceni_segment *));
+    if (!status && !p->segments) {
+        status = CEN_ERR_HOST_MEMORY;
+    }
+    ceni_segment *after = p->gap.after;
+    while (!status && p->mapped < count) {
+        ceni_pool_page *page = planned_page(p, p->mapped);
+        ceni_segment *s = ceni_segment_new(line, after, addr, page->size, page);
+        status = s ? ceni_driver_map(pool, addr, page->size, page->handle) : CEN_ERR_HOST_MEMORY;
+        if (status) {
+            if (s) {
+                ceni_segment_delete(s);
+            }
+            break;
+        }
+        p->segments[p->mapped++] = after = s;
+        addr += page->size;
+    }
+    return status ? status : ceni_driver_access(pool, p->gap.addr, addr - p->gap.addr, count);
+}
+
+/* Undoes a growth that failed. What cannot be unmapped stays as an inactive mapping. */
+static void roll_back(cen_pool *pool, plan *p) {
+    uint64_t size = 0;
+    for (size_t i = 0; i < p->mapped; i++) {
+        size += p->segments[i]->size;
+    }
+    if (p->mapped && ceni_driver_unmap(pool, p->gap.addr, size, p->mapped)) {
+        for (size_t i = 0; i < p->mapped; i++) {
+            p->segments[i]->lost = true;
+        }
+        pool->inactive_segments += p->mapped;
+        p->mapped = 0;
+    }
+    for (size_t i = 0; i < p->mapped; i++) {
+        ceni_segment_delete(p->segments[i]);
+    }
+    for (size_t i = 0; i < p->makes; i++) {
+        if (!p->made[i]->mappings) {
+            ceni_driver_release(pool, p->made[i]->handle);
+            ceni_free(p->made[i]);
+        } else {
+            ceni_page_add(pool, p->made[i]);
+        }
+    }
+}
+
+/* Nothing can fail from here on. */
+static void commit(cen_pool *pool, plan *p, ceni_pstream *stream) {
+    ceni_block *left = p->gap.left;
+    if (left && left->stream != stream) {
+        ceni_block_unbin(left);
+        left->stream = stream;
+        left->epoch = stream->epoch;
+        ceni_block_bin(pool, left);
+    }
+    for (size_t i = 0; i < p->moves; i++) {
+        pool->stats.remapped_bytes += p->idle.items[i].page->size;
+        ceni_page_deactivate(pool, p->idle.items[i].page, stream);
+    }
+    for (size_t i = 0; i < p->makes; i++) {
+        ceni_page_add(pool, p->made[i]);
+    }
+    for (size_t i = 0; i < p->mapped; i++) {
+        ceni_segment_activate(pool, p->segments[i], stream);
+    }
+}
+
+enum how { GROW, GROW_EXACTLY, CREATE_ONLY };
+
+static cen_status prepare(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream,
+                          enum how how, plan *p) {
+    if (!ceni_line_gap(pool, line, need, stream, &p->gap)) {
+        ceni_line_drop_inactive(pool, line);
+        if (!ceni_line_gap(pool, line, need, stream, &p->gap)) {
+            return CEN_ERR_DEVICE_MEMORY;
+        }
+    }
+    uint64_t have = how == CREATE_ONLY ? 0 : p->gap.have;
+    uint64_t lack = need - (have < need ? have : need);
+    cen_status status = how == CREATE_ONLY ? CEN_OK : find_idle(pool, line, stream, p);
+    if (status || !lack) {
+        return status ? status : CEN_ERR_DEVICE_MEMORY;
+    }
+    if (how == GROW) {
+        drop_unfit(p, line, lack);
+    }
+    choose_moves(p, lack);
+    while (p->moves && p->moved_bytes > p->gap.room) {
+        p->moved_bytes -= p->idle.items[--p->moves].page->size;
+    }
+    for (size_t i = 0; i < p->moves && !status; i++) {
+        status = ceni_page_order(pool, p->idle.items[i].page, stream);
+    }
+    if (!status && p->moved_bytes < lack) {
+        status = make_pages(pool, line, lack - p->moved_bytes, how != GROW, p);
+    }
+    /* Each moved page can split the blocks at its two ends, and appears as one. */
+    return status ? status : ceni_blocks_ready(pool, 3 * p->moves + p->makes + 2);
+}
+
+static cen_status grow_plain(cen_pool *pool, ceni_line *line, uint64_t need, bool must) {
+    ceni_growth g = ceni_policy_growth(pool, line, need);
+    uint64_t allowed =
+        pool->limit > pool->stats.reserved_bytes ? pool->limit - pool->stats.reserved_bytes : 0;
+    uint64_t size = must || g.bytes > allowed ? ceni_policy_plain(pool, need) : g.bytes;
+    if (size > allowed) {
+        return CEN_ERR_DEVICE_MEMORY;
+    }
+    cen_status status = ceni_blocks_ready(pool, 1);
+    cen_addr addr = 0;
+    if (!status) {
+        status = ceni_driver_segment_alloc(pool, size, &addr);
+    }
+    if (status) {
+        return status;
+    }
+    ceni_segment *after = line->last_segment;
+    while (after && after->addr > addr) {
+        after = after->prev;
+    }
+    status = ceni_index_reserve(pool, addr, size);
+    ceni_segment *s = status ? NULL : ceni_segment_new(line, after, addr, size, NULL);
+    if (!s) {
+        ceni_driver_segment_free(pool, addr);
+        return status ? status : CEN_ERR_HOST_MEMORY;
+    }
+    s->plain = true;
+    ceni_segment_activate(pool, s, NULL);
+    ceni_pool_count_reserved(pool, line, (int64_t)size);
+    return CEN_OK;
+}
+
+static cen_status grow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream,
+                       enum how how) {
+    cen_status status = ceni_line_open(pool, line);
+    if (!status && !ceni_heap_get(pool, line, stream, true)) {
+        status = CEN_ERR_HOST_MEMORY;
+    }
+    if (status || !pool->vmm) {
+        return status ? status : grow_plain(pool, line, need, how != GROW);
+    }
+    plan p;
+    memset(&p, 0, sizeof p);
+    status = prepare(pool, line, need, stream, how, &p);
+    if (!status) {
+        status = map_pages(pool, line, &p);
+    }
+    if (status) {
+        roll_back(pool, &p);
+    } else {
+        commit(pool, &p, stream);
+    }
+    ceni_free(p.idle.items);
+    ceni_free(p.made);
+    ceni_free(p.segments);
+    return status;
+}
+
+cen_status ceni_line_grow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream,
+                          bool must) {
+    return grow(pool, line, need, stream, must ? GROW_EXACTLY : GROW);
+}
+
+cen_status ceni_line_extend(cen_pool *pool, ceni_line *line, uint64_t bytes, ceni_pstream *stream) {
+    return grow(pool, line, bytes, stream, CREATE_ONLY);
+}

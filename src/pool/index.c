@@ -1,0 +1,72 @@
+/* Which block or slab an address belongs to: a two-level table over the 47 bits of user addresses.
+ *
+ * An entry stands for a granule of 32 KiB. Slabs fill whole granules and own every entry of theirs;
+ * a block that is no slab is larger than a granule, so no two begin in the same one, and it owns
+ * the entry in which it begins. Lookups take no lock: entries and tables are atomic, and tables
+ * stay until the pool goes. */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "pool/pool_int.h"
+
+#define ADDRESS_BITS 47
+#define LEAF_BITS    16
+#define ROOT_BITS    (ADDRESS_BITS - CENI_GRANULE_BITS - LEAF_BITS)
+
+typedef _Atomic uintptr_t entry;
+
+cen_status ceni_index_open(cen_pool *pool) {
+    pool->index = ceni_calloc((size_t)1 << ROOT_BITS, sizeof *pool->index);
+    return pool->index ? CEN_OK : ceni_fail(CEN_ERR_HOST_MEMORY, "pool: no memory for its index");
+}
+
+void ceni_index_close(cen_pool *pool) {
+    if (!pool->index) {
+        return;
+    }
+    for (size_t i = 0; i < (size_t)1 << ROOT_BITS; i++) {
+        ceni_free(atomic_load_explicit(&pool->index[i], memory_order_relaxed));
+    }
+    ceni_free(pool->index);
+    pool->index = NULL;
+}
+
+cen_status ceni_index_reserve(cen_pool *pool, uint64_t addr, uint64_t size) {
+    if (addr >> ADDRESS_BITS || (addr + size - 1) >> ADDRESS_BITS) {
+        return ceni_fail(CEN_ERR_UNSUPPORTED, "pool: address %#llx is beyond %d bits",
+                         (unsigned long long)addr, ADDRESS_BITS);
+    }
+    unsigned shift = CENI_GRANULE_BITS + LEAF_BITS;
+    for (uint64_t i = addr >> shift; i <= (addr + size - 1) >> shift; i++) {
+        if (!atomic_load_explicit(&pool->index[i], memory_order_relaxed)) {
+            entry *leaf = ceni_calloc((size_t)1 << LEAF_BITS, sizeof *leaf);
+            if (!leaf) {
+                return ceni_fail(CEN_ERR_HOST_MEMORY, "pool: no memory for its index");
+            }
+            atomic_store_explicit(&pool->index[i], leaf, memory_order_release);
+        }
+    }
+    return CEN_OK;
+}
+
+static entry *entry_of(const cen_pool *pool, uint64_t addr) {
+    if (addr >> ADDRESS_BITS) {
+        return NULL;
+    }
+    entry *leaf = atomic_load_explicit(&pool->index[addr >> (CENI_GRANULE_BITS + LEAF_BITS)],
+                                       memory_order_acquire);
+    return leaf ? &leaf[addr >> CENI_GRANULE_BITS & (((uint64_t)1 << LEAF_BITS) - 1)] : NULL;
+}
+
+void ceni_index_set(cen_pool *pool, uint64_t addr, uintptr_t owner) {
+    entry *e = entry_of(pool, addr);
+    if (e) {
+        atomic_store_explicit(e, owner, memory_order_release);
+    }
+}
+
+uintptr_t ceni_index_get(const cen_pool *pool, uint64_t addr) {
+    entry *e = entry_of(pool, addr);
+    return e ? atomic_load_explicit(e, memory_order_acquire) : 0;
+}

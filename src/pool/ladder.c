@@ -1,0 +1,224 @@
+/* Where a block comes from: the best free block that fits, else one rung after the other of a
+ * ladder, from what costs nothing to what waits for the device, each followed by another search. */
+#include "base/log.h"
+#include "pool/page.h"
+
+typedef struct request {
+    ceni_arena *arena;
+    ceni_line *line;
+    uint64_t size, alignment;
+    ceni_pstream *stream;
+    cen_status status; /* why the last rung that called the driver failed */
+} request;
+
+static uint64_t need_of(const request *r) {
+    return r->alignment > CEN_POOL_ALIGNMENT ? r->size + r->alignment : r->size;
+}
+
+static ceni_block *smaller(ceni_block *a, ceni_block *b) {
+    return !a ? b : !b || a->size <= b->size ? a : b;
+}
+
+static ceni_block *search(cen_pool *pool, const request *r) {
+    ceni_block *found = NULL;
+    for (const ceni_heap *h = r->line->heaps; h; h = h->next) {
+        if (!h->stream || h->stream == r->stream) {
+            found = smaller(found, ceni_heap_find(h, r->size, r->alignment));
+        }
+    }
+    return found;
+}
+
+/* Events that have completed make blocks anyone's. */
+static void settle(cen_pool *pool, request *r) {
+    if (pool->stream_count > 1 || pool->pending) {
+        ceni_pool_settle(pool, true);
+    }
+}
+
+static void gather(cen_pool *pool, request *r) {
+    (void)ceni_line_gather(pool, r->line, need_of(r), r->stream);
+}
+
+static void reactivate(cen_pool *pool, request *r) {
+    (void)ceni_line_reactivate(pool, r->line, need_of(r), r->stream);
+}
+
+static void grow(cen_pool *pool, request *r) {
+    r->status = ceni_line_grow(pool, r->line, need_of(r), r->stream, false);
+}
+
+/* What magazines hold can make whole slabs free; what streams still use can be waited for. */
+static void drain(cen_pool *pool, request *r) {
+    ceni_magazines_flush(pool);
+    if (ceni_pool_drain(pool) == CEN_OK) {
+        gather(pool, r);
+        reactivate(pool, r);
+    }
+}
+
+static void grow_exactly(cen_pool *pool, request *r) {
+    r->status = ceni_line_grow(pool, r->line, need_of(r), r->stream, true);
+}
+
+static void trim_and_grow(cen_pool *pool, request *r) {
+    if (ceni_pool_release_idle(pool, 0)) {
+        grow_exactly(pool, r);
+    }
+}
+
+/* A hole among blocks of the other sizes, or in a released private pool. */
+static void elsewhere(cen_pool *pool, request *r) {
+    ceni_line *own = r->line;
+    if (r->arena->id) {
+        return;
+    }
+    ceni_line *others[] = {&pool->shared.large, &pool->shared.small};
+    for (size_t i = 0; i < 2; i++) {
+        r->line = others[i];
+        gather(pool, r);
+        if (search(pool, r)) {
+            return;
+        }
+    }
+    for (ceni_arena *a = pool->arenas; a; a = a->next) {
+        for (int small = 0; small < 2 && a->released; small++) {
+            r->line = small ? &a->small : &a->large;
+            gather(pool, r);
+            if (search(pool, r)) {
+                return;
+            }
+        }
+    }
+    r->line = own;
+}
+
+static void (*const rungs[])(cen_pool *, request *) = {
+    settle, gather, reactivate, grow, drain, grow_exactly, elsewhere, trim_and_grow,
+};
+
+static uint64_t free_bytes(const cen_pool *pool, const ceni_arena *arena, const ceni_pstream *only,
+                           bool others) {
+    uint64_t sum = 0;
+    const ceni_line *lines[] = {&arena->small, &arena->large};
+    for (size_t i = 0; i < 2; i++) {
+        for (const ceni_heap *h = lines[i]->heaps; h; h = h->next) {
+            if (!others || (h->stream && h->stream != only)) {
+                sum += h->free_bytes;
+            }
+        }
+    }
+    return sum;
+}
+
+static uint64_t largest_free(const request *r) {
+    uint64_t largest = 0;
+    for (const ceni_block *b = r->line->first_block; b; b = b->next) {
+        if (b->kind == CENI_BLOCK_FREE && (!b->stream || b->stream == r->stream) &&
+            b->size > largest) {
+            largest = b->size;
+        }
+    }
+    return largest;
+}
+
+static void describe_failure(cen_pool *pool, const request *r, uint64_t requested) {
+    cen_pool_failure *f = &pool->failure;
+    uint64_t total;
+    *f = (cen_pool_failure){
+        .requested_bytes = requested,
+        .stream = r->stream->handle,
+        .live_bytes = (uint64_t)atomic_load(&pool->requested_live),
+        .reserved_bytes = pool->stats.reserved_bytes,
+        .limit_bytes = pool->limit,
+        .largest_free_bytes = largest_free(r),
+        .stranded_stream_bytes = free_bytes(pool, &pool->shared, r->stream, true),
+        .pending_bytes = pool->stats.pending_bytes,
+    };
+    for (const ceni_arena *a = pool->arenas; a; a = a->next) {
+        f->stranded_private_bytes += a->released ? 0 : free_bytes(pool, a, NULL, false);
+    }
+    if (cen_device_mem_info(pool->device, &f->device_free_bytes, &total)) {
+        f->device_free_bytes = 0;
+    }
+    pool->failed = true;
+    pool->stats.failures++;
+}
+
+#define MIB(bytes) ((double)(bytes) / (1 << 20))
+
+static void log_failure(const cen_pool *pool) {
+    const cen_pool_failure *f = &pool->failure;
+    ceni_log(CEN_LOG_ERROR,
+             "pool: no room for %.2f MiB: %.2f live + %.2f requested, %.2f reserved, largest free "
+             "%.2f, stranded by streams %.2f, in private pools %.2f, pending %.2f, device free "
+             "%.2f, limit %.2f MiB",
+             MIB(f->requested_bytes), MIB(f->live_bytes), MIB(f->requested_bytes),
+             MIB(f->reserved_bytes), MIB(f->largest_free_bytes), MIB(f->stranded_stream_bytes),
+             MIB(f->stranded_private_bytes), MIB(f->pending_bytes), MIB(f->device_free_bytes),
+             f->limit_bytes == UINT64_MAX ? -1.0 : MIB(f->limit_bytes));
+}
+
+static ceni_block *climb(cen_pool *pool, request *r) {
+    ceni_block *found = search(pool, r);
+    for (size_t i = 0; !found && i < sizeof rungs / sizeof *rungs; i++) {
+        rungs[i](pool, r);
+        found = search(pool, r);
+        if (!found && (r->status == CEN_ERR_DEVICE_LOST || r->status == CEN_ERR_FORKED)) {
+            return NULL;
+        }
+    }
+    return found;
+}
+
+/* Asks the user to free something; the lock is dropped meanwhile. */
+static bool ask(cen_pool *pool) {
+    if (!pool->options.retry) {
+        return false;
+    }
+    cen_pool_failure failure = pool->failure;
+    pthread_mutex_unlock(&pool->lock);
+    bool again = pool->options.retry(pool->options.retry_arg, &failure);
+    pthread_mutex_lock(&pool->lock);
+    pool->stats.retries += again;
+    return again;
+}
+
+cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, uint64_t alignment,
+                            uint64_t requested, ceni_pstream *stream, ceni_block **block) {
+    request r = {arena,  size < CENI_SMALL_LIMIT ? &arena->small : &arena->large,
+                 size,   alignment,
+                 stream, CEN_OK};
+    if (pool->pending && !pool->capturing) {
+        ceni_pool_poll(pool);
+    }
+    ceni_block *found = climb(pool, &r);
+    if (!found) {
+        describe_failure(pool, &r, requested);
+        r.line = size < CENI_SMALL_LIMIT ? &arena->small : &arena->large;
+        if (r.status != CEN_ERR_DEVICE_LOST && ask(pool)) {
+            found = climb(pool, &r);
+        }
+    }
+    if (!found) {
+        log_failure(pool);
+        return r.status ? r.status : CEN_ERR_DEVICE_MEMORY;
+    }
+    if (!ceni_heap_get(pool, found->line, stream, true)) {
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "pool: no memory for a heap");
+    }
+    uint64_t addr = (found->addr + alignment - 1) & ~(alignment - 1);
+    cen_status status = ceni_block_take(pool, found, addr, size);
+    if (status) {
+        return ceni_fail(status, "pool: no memory for a block");
+    }
+    found->kind = CENI_BLOCK_LIVE;
+    found->stream = stream;
+    found->requested = requested;
+    pool->stats.allocated_bytes += size;
+    if (pool->stats.allocated_bytes > pool->stats.allocated_peak_bytes) {
+        pool->stats.allocated_peak_bytes = pool->stats.allocated_bytes;
+    }
+    *block = found;
+    return CEN_OK;
+}

@@ -1,0 +1,358 @@
+/* The pool's public calls: creation, allocation, freeing. */
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "dev/call.h"
+#include "pool/pool_int.h"
+
+#define ALIGNMENT_MAX ((size_t)1 << 30)
+#define DRIVER_SHARE  0.01
+#define SIZE_IN_SENSE ((size_t)1 << 46) /* no device holds more; larger sizes cannot be rounded */
+#define VERIFY_EVERY  64                /* debug builds: slow-path operations between checks */
+
+uint64_t ceni_pool_now_us(const cen_pool *pool) {
+    return pool->options.clock_us ? pool->options.clock_us(pool->options.clock_arg)
+                                  : ceni_now_ns() / 1000;
+}
+
+void ceni_pool_count_requested(cen_pool *pool, int64_t bytes) {
+    int64_t live = atomic_fetch_add_explicit(&pool->requested_live, bytes, memory_order_relaxed);
+    uint64_t now = live + bytes > 0 ? (uint64_t)(live + bytes) : 0;
+    uint64_t peak = atomic_load_explicit(&pool->requested_peak, memory_order_relaxed);
+    while (now > peak && !atomic_compare_exchange_weak(&pool->requested_peak, &peak, now)) {
+    }
+}
+
+void ceni_pool_count_reserved(cen_pool *pool, const ceni_line *line, int64_t bytes) {
+    cen_pool_stats *s = &pool->stats;
+    s->reserved_bytes += (uint64_t)bytes;
+    if (s->reserved_bytes > s->reserved_peak_bytes) {
+        s->reserved_peak_bytes = s->reserved_bytes;
+    }
+    if (line->arena->id && !line->arena->released) {
+        s->private_reserved_bytes += (uint64_t)bytes;
+    }
+}
+
+static cen_status check_forked(const cen_pool *pool, const char *call) {
+    if (pool->device->pid != atomic_load_explicit(&ceni_call_pid, memory_order_relaxed)) {
+        return ceni_fail(CEN_ERR_FORKED, "%s: the pool belongs to the parent process", call);
+    }
+    return CEN_OK;
+}
+
+static cen_status check_pool(const cen_pool *pool, const char *call) {
+    return pool ? check_forked(pool, call) : ceni_fail(CEN_ERR_INVALID, "%s: pool is NULL", call);
+}
+
+#ifdef CENI_DEBUG
+static void debug_verify(cen_pool *pool) {
+    if (++pool->debug_ops % VERIFY_EVERY == 0 && ceni_pool_check(pool)) {
+        ceni_log(CEN_LOG_ERROR, "pool: the check after operation %llu failed",
+                 (unsigned long long)pool->debug_ops);
+    }
+}
+#else
+#define debug_verify(pool) ((void)(pool))
+#endif
+
+static cen_status open_pool(cen_pool *pool) {
+    pool->shared.small.small = true;
+    pool->shared.small.arena = pool->shared.large.arena = &pool->shared;
+    pool->limit = pool->options.limit_bytes ? pool->options.limit_bytes : UINT64_MAX;
+    if (pool->options.driver_share == 0) {
+        pool->options.driver_share = DRIVER_SHARE;
+    }
+    ceni_policy_open(pool);
+    cen_status status = ceni_index_open(pool);
+    if (!status) {
+        status = ceni_line_open(pool, &pool->shared.large);
+    }
+    if (!status) {
+        status = ceni_line_open(pool, &pool->shared.small);
+    }
+    return status;
+}
+
+cen_status cen_pool_create(cen_device *device, const cen_pool_options *options, cen_pool **out) {
+    if (!device || !out) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_pool_create: %s is NULL",
+                         device ? "pool" : "device");
+    }
+    if (options && options->size < sizeof(size_t)) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_pool_create: options.size is not set");
+    }
+    if (options && !(options->driver_share <= 1)) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_pool_create: driver_share is not a share");
+    }
+    cen_pool *pool = ceni_calloc(1, sizeof *pool);
+    if (!pool) {
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_create: no memory");
+    }
+    if (options) {
+        memcpy(&pool->options, options,
+               options->size < sizeof *options ? options->size : sizeof *options);
+    }
+    pool->device = device;
+    pool->granularity = device->granularity;
+    pool->vmm = device->vmm;
+    pthread_mutex_init(&pool->lock, NULL);
+    if (!pool->vmm) {
+        ceni_log(CEN_LOG_WARN, "pool: the device has no virtual memory management: plain segments, "
+                               "which cannot be remapped");
+    }
+    cen_status status = open_pool(pool);
+    if (!status && pool->options.preallocate_bytes) {
+        status = cen_pool_preallocate(pool, pool->options.preallocate_bytes);
+    }
+    if (status) {
+        cen_pool_destroy(pool);
+        return status;
+    }
+    *out = pool;
+    return CEN_OK;
+}
+
+static void close_streams(cen_pool *pool) {
+    for (unsigned i = 0; i < CENI_STREAM_SLOTS; i++) {
+        ceni_pstream *s = atomic_load(&pool->streams[i]);
+        while (s) {
+            ceni_pstream *next = atomic_load(&s->next);
+            while (s->marks) {
+                ceni_mark *mark = s->marks;
+                s->marks = mark->next;
+                (void)cen_event_destroy(pool->device, mark->event);
+                ceni_free(mark);
+            }
+            ceni_free(s->syncs);
+            ceni_free(atomic_load(&s->shards));
+            ceni_free(s);
+            s = next;
+        }
+    }
+    for (size_t i = 0; i < pool->spare_event_count; i++) {
+        (void)cen_event_destroy(pool->device, pool->spare_events[i]);
+    }
+    ceni_free(pool->spare_events);
+}
+
+static void free_descriptors(cen_pool *pool) {
+    while (pool->pending) {
+        ceni_pending *p = pool->pending;
+        pool->pending = p->next;
+        ceni_uses_free(p->uses);
+        ceni_free(p);
+    }
+    while (pool->object_uses) {
+        struct ceni_object_use *u = pool->object_uses;
+        pool->object_uses = u->next;
+        ceni_uses_free(u->uses);
+        ceni_free(u);
+    }
+    while (pool->spare_blocks) {
+        ceni_block *b = pool->spare_blocks;
+        pool->spare_blocks = b->next;
+        ceni_free(b);
+    }
+    while (pool->arenas) {
+        ceni_arena *a = pool->arenas;
+        pool->arenas = a->next;
+        ceni_free(a);
+    }
+}
+
+/* In a forked child the memory is the parent's: only this process's descriptors go. */
+cen_status cen_pool_destroy(cen_pool *pool) {
+    if (!pool) {
+        return CEN_OK;
+    }
+    cen_status status = check_forked(pool, "cen_pool_destroy");
+    if (status) {
+        return status;
+    }
+    cen_pool_stats stats;
+    if (!cen_pool_get_stats(pool, &stats) && stats.blocks) {
+        ceni_log(CEN_LOG_WARN, "pool: destroyed with %llu blocks of %llu bytes live",
+                 (unsigned long long)stats.blocks, (unsigned long long)stats.requested_bytes);
+    }
+    pthread_mutex_lock(&pool->lock);
+    pool->capturing = 0;
+    ceni_magazines_flush(pool);
+    status = ceni_pool_drain(pool);
+    ceni_slabs_close(pool);
+    ceni_pool_close_lines(pool);
+    pthread_mutex_unlock(&pool->lock);
+    free_descriptors(pool);
+    close_streams(pool);
+    ceni_index_close(pool);
+    pthread_mutex_destroy(&pool->lock);
+    ceni_free(pool);
+    return status;
+}
+
+static cen_status alloc_block(cen_pool *pool, uint64_t size, uint64_t alignment, uint64_t requested,
+                              ceni_pstream *stream, void **out) {
+    ceni_block *block;
+    pthread_mutex_lock(&pool->lock);
+    ceni_arena *route = atomic_load_explicit(&stream->route, memory_order_relaxed);
+    cen_status status = ceni_pool_obtain(pool, route ? route : &pool->shared, size, alignment,
+                                         requested, stream, &block);
+    if (!status) {
+        ceni_index_set(pool, block->addr, (uintptr_t)block);
+        pool->stats.allocs++;
+        ceni_pool_count_requested(pool, (int64_t)requested);
+        *out = (void *)(uintptr_t)block->addr;
+    }
+    debug_verify(pool);
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}
+
+cen_status cen_pool_alloc_aligned(cen_pool *pool, size_t bytes, size_t alignment, cen_stream stream,
+                                  void **block) {
+    cen_status status = check_pool(pool, "cen_pool_alloc");
+    if (status) {
+        return status;
+    }
+    if (!block || !alignment || alignment & (alignment - 1) || alignment > ALIGNMENT_MAX) {
+        return ceni_fail(CEN_ERR_INVALID,
+                         !block ? "cen_pool_alloc: block is NULL"
+                                : "cen_pool_alloc: alignment %zu is no power of two up to 1 GiB",
+                         alignment);
+    }
+    if (!bytes) {
+        *block = NULL;
+        return CEN_OK;
+    }
+    if (bytes > SIZE_IN_SENSE) {
+        return ceni_fail(CEN_ERR_DEVICE_MEMORY, "cen_pool_alloc: no device holds %zu bytes", bytes);
+    }
+    ceni_pstream *s = ceni_stream_get(pool, stream);
+    if (!s) {
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_alloc: no memory for a stream");
+    }
+    uint64_t unit = CEN_POOL_ALIGNMENT;
+    if (bytes <= CENI_SLAB_LIMIT && alignment <= unit) {
+        return ceni_slab_alloc(pool, bytes, s, block);
+    }
+    uint64_t size = (bytes + unit - 1) & ~(unit - 1);
+    if (size <= CENI_SLAB_LIMIT) {
+        size = CENI_SLAB_LIMIT + unit; /* no two blocks begin in one granule of the index */
+    }
+    return alloc_block(pool, size, alignment < unit ? unit : alignment, bytes, s, block);
+}
+
+cen_status cen_pool_alloc(cen_pool *pool, size_t bytes, cen_stream stream, void **block) {
+    return cen_pool_alloc_aligned(pool, bytes, CEN_POOL_ALIGNMENT, stream, block);
+}
+
+/* Which live block begins at an address; the lock is held. */
+static cen_status block_at(cen_pool *pool, const void *ptr, const char *call, ceni_block **block) {
+    uintptr_t owner = ceni_index_get(pool, (uintptr_t)ptr);
+    ceni_block *b = owner & (CENI_OWNER_SLAB | CENI_OWNER_FREED) ? NULL : (ceni_block *)owner;
+    if (b && b->addr == (uintptr_t)ptr && b->kind == CENI_BLOCK_LIVE) {
+        *block = b;
+        return CEN_OK;
+    }
+    if (owner == CENI_OWNER_FREED || (b && b->addr == (uintptr_t)ptr)) {
+        return ceni_fail(CEN_ERR_DOUBLE_FREE, "%s: %p is free already", call, ptr);
+    }
+    return ceni_fail(CEN_ERR_FOREIGN_POINTER, "%s: %p is no block of this pool", call, ptr);
+}
+
+static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream) {
+    ceni_block *b;
+    cen_status status = block_at(pool, ptr, "cen_pool_free", &b);
+    if (status) {
+        return status;
+    }
+    if (!ceni_heap_get(pool, b->line, stream, true)) {
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_free: no memory for a heap");
+    }
+    uint64_t requested = b->requested;
+    if (b->uses) {
+        if ((status = ceni_pending_add(pool, b, NULL, b->uses))) {
+            return status;
+        }
+        b->uses = NULL;
+        b->kind = CENI_BLOCK_PENDING;
+        b->stream = stream;
+        b->epoch = stream->epoch;
+        stream->freed_epoch = stream->epoch;
+    }
+    ceni_index_set(pool, b->addr, CENI_OWNER_FREED);
+    pool->stats.frees++;
+    ceni_pool_count_requested(pool, -(int64_t)requested);
+    if (b->kind == CENI_BLOCK_LIVE) {
+        stream->freed_epoch = stream->epoch;
+        ceni_block_release(pool, b, stream, stream->epoch);
+    }
+    return CEN_OK;
+}
+
+static ceni_slab *slab_of(const cen_pool *pool, const void *ptr) {
+    uintptr_t owner = ceni_index_get(pool, (uintptr_t)ptr);
+    return owner & CENI_OWNER_SLAB ? (ceni_slab *)(owner & ~CENI_OWNER_SLAB) : NULL;
+}
+
+cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream) {
+    cen_status status = check_pool(pool, "cen_pool_free");
+    if (status || !block) {
+        return status;
+    }
+    ceni_pstream *s = ceni_stream_get(pool, stream);
+    if (!s) {
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_free: no memory for a stream");
+    }
+    ceni_slab *slab = slab_of(pool, block);
+    if (slab) {
+        return ceni_slab_free(pool, slab, block, s);
+    }
+    pthread_mutex_lock(&pool->lock);
+    status = free_block(pool, block, s);
+    debug_verify(pool);
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}
+
+cen_status cen_pool_use(cen_pool *pool, void *block, cen_stream stream) {
+    cen_status status = check_pool(pool, "cen_pool_use");
+    if (status) {
+        return status;
+    }
+    ceni_pstream *s = ceni_stream_get(pool, stream);
+    if (!s) {
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_use: no memory for a stream");
+    }
+    ceni_slab *slab = slab_of(pool, block);
+    pthread_mutex_lock(&pool->lock);
+    ceni_block *b;
+    if (slab) {
+        status = ceni_slab_use(pool, slab, block, s);
+    } else if (!(status = block_at(pool, block, "cen_pool_use", &b)) && b->stream != s) {
+        status = ceni_use_add(&b->uses, s);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}
+
+cen_status cen_pool_block_size(cen_pool *pool, const void *block, size_t *bytes) {
+    cen_status status = check_pool(pool, "cen_pool_block_size");
+    if (status || !bytes) {
+        return status ? status : ceni_fail(CEN_ERR_INVALID, "cen_pool_block_size: bytes is NULL");
+    }
+    ceni_slab *slab = slab_of(pool, block);
+    if (slab) {
+        return ceni_slab_size(slab, block, bytes);
+    }
+    pthread_mutex_lock(&pool->lock);
+    ceni_block *b;
+    if (!(status = block_at(pool, block, "cen_pool_block_size", &b))) {
+        *bytes = b->requested;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}

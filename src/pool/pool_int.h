@@ -1,0 +1,317 @@
+/* The local pool's private header.
+ *
+ * Words. A page is one physical chunk from the driver. A segment is one mapping of a page at a
+ * range of addresses; a page may have several, of which exactly one is active: the place where its
+ * memory is being used. The other mappings stay, so that going back to one costs nothing. A line is
+ * a reserved range of addresses filled with segments from its start. A block is a range of a line
+ * inside active segments: live, pending or free. An arena owns two lines, for small and for large
+ * blocks; the shared arena serves everyone, a private one serves a graph.
+ *
+ * Invariants (verify.c): active segments of a line are tiled by its blocks; a page's bytes are used
+ * through its active segment only; free blocks are in the bins of the heap of their (arena, line,
+ * stream); neighbours that are free and may merge have merged.
+ *
+ * Stream order. A free block carries the stream after whose work it may be reused, and that
+ * stream's epoch when it was freed; without a stream it is free for all. Marks (recorded events)
+ * close epochs; an epoch at or below `done` has been seen complete by the host.
+ *
+ * Locks: pool->lock guards everything but magazines, which have a spin lock each, taken last. */
+#ifndef CENI_POOL_INT_H
+#define CENI_POOL_INT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "cenote/pool.h"
+#include "dev/dev.h"
+
+#define CENI_SMALL_LIMIT  ((uint64_t)1 << 20)  /* below: small line; from here on: large line */
+#define CENI_SLAB_LIMIT   ((uint64_t)32 << 10) /* up to this: slabs */
+#define CENI_GRANULE_BITS 15 /* of the index: no two owners start in one granule */
+#define CENI_CLASSES      20
+#define CENI_BINS         576
+#define CENI_SHARDS       8 /* magazines of a stream, chosen by processor */
+#define CENI_MAGAZINE     16
+#define CENI_STREAM_SLOTS 64
+
+typedef struct ceni_pool_page ceni_pool_page;
+typedef struct ceni_segment ceni_segment;
+typedef struct ceni_block ceni_block;
+typedef struct ceni_heap ceni_heap;
+typedef struct ceni_line ceni_line;
+typedef struct ceni_arena ceni_arena;
+typedef struct ceni_pstream ceni_pstream;
+typedef struct ceni_slab ceni_slab;
+
+/* One physical chunk. */
+struct ceni_pool_page {
+    ceni_page handle;
+    uint64_t size;
+    ceni_segment *active;
+    ceni_segment *mappings; /* all of its segments, linked by same_page */
+    bool idle;              /* scratch of window.c */
+    uint64_t stamp;
+    ceni_pool_page *next, *prev;
+};
+
+/* One mapping. */
+struct ceni_segment {
+    uint64_t addr, size;
+    ceni_pool_page *page;
+    ceni_segment *same_page;
+    ceni_segment *prev, *next; /* of the line, by address */
+    ceni_line *line;
+    ceni_pstream *last_stream; /* inactive: who used it last, and the epoch: it may be unmapped */
+    uint64_t last_epoch;       /* only when that is complete */
+    uint64_t free_head, free_tail; /* scratch of window.c */
+    bool active;
+    bool plain; /* a plain segment: no page behind it */
+    bool lost;  /* could not be unmapped after a failure, or has no access: never used */
+};
+
+enum ceni_block_kind { CENI_BLOCK_FREE, CENI_BLOCK_LIVE, CENI_BLOCK_SLAB, CENI_BLOCK_PENDING };
+
+struct ceni_block {
+    uint64_t addr, size;
+    uint64_t requested;
+    ceni_block *prev, *next;         /* of the line, by address */
+    ceni_block *bin_prev, *bin_next; /* free: in its heap */
+    ceni_line *line;
+    ceni_heap *heap;       /* free: whose bins it is in */
+    ceni_pstream *stream;  /* live: allocated on; free: reusable after its work; NULL: anyone's */
+    uint64_t epoch;        /* of that stream, when freed */
+    struct ceni_use *uses; /* other streams that use it */
+    ceni_slab *slab;
+    uint8_t kind;
+    bool wall; /* does not merge with the block before it: another plain segment begins here */
+};
+
+/* A stream that uses a block besides the one it was allocated on. */
+typedef struct ceni_use {
+    ceni_pstream *stream;
+    uint64_t epoch; /* set when the block is freed */
+    struct ceni_use *next;
+} ceni_use;
+
+/* Free blocks of one (line, stream), by size. */
+struct ceni_heap {
+    ceni_line *line;
+    ceni_pstream *stream; /* NULL: anyone's */
+    ceni_heap *next;      /* of the line */
+    uint64_t free_bytes;
+    uint64_t map[CENI_BINS / 64];
+    ceni_block *bins[CENI_BINS];
+};
+
+struct ceni_line {
+    ceni_arena *arena;
+    uint64_t base, size; /* the reservation; 0 while there is none */
+    ceni_segment *first_segment, *last_segment;
+    ceni_block *first_block, *last_block;
+    ceni_heap *heaps;
+    uint64_t reserved; /* bytes in active segments */
+    bool small;
+};
+
+struct ceni_arena {
+    uint64_t id; /* 0: shared */
+    ceni_line small, large;
+    ceni_slab *slabs[CENI_CLASSES]; /* with free objects, any stream */
+    unsigned capturing;
+    bool released; /* the shared arena may use what is free in it */
+    ceni_arena *next;
+};
+
+/* Objects of one class, carved from a block. free_list holds the indices of the objects that are
+ * neither live nor in a magazine. */
+struct ceni_slab {
+    uint64_t addr;
+    ceni_block *block;
+    ceni_pstream *stream;
+    ceni_slab *next, *prev; /* among the arena's slabs with free objects */
+    uint32_t object_bytes, objects;
+    uint32_t free_count;
+    uint8_t class_index;
+    bool listed;
+    atomic_bool has_uses; /* some object is used on other streams: uses are in the pool's list */
+    uint16_t *free_list;
+    _Atomic uint32_t requested[]; /* of each object; 0: not live */
+};
+
+/* Freed objects of one stream and processor, ready to be given out again. */
+typedef struct ceni_shard {
+    atomic_flag lock;
+    uint8_t count[CENI_CLASSES];
+    int64_t requested_delta; /* not yet in the pool's figures */
+    uint64_t allocs, frees;
+    void *object[CENI_CLASSES][CENI_MAGAZINE];
+} __attribute__((aligned(64))) ceni_shard;
+
+/* An event recorded on a stream, closing an epoch. */
+typedef struct ceni_mark {
+    cen_event event;
+    uint64_t epoch;
+    struct ceni_mark *next;
+} ceni_mark;
+
+struct ceni_pstream {
+    cen_stream handle;
+    ceni_pstream *_Atomic next;  /* in its slot of the pool's table */
+    _Atomic(ceni_arena *) route; /* capturing into a private arena */
+    uint64_t epoch;              /* of frees made now */
+    uint64_t freed_epoch;        /* of the last free: a mark is needed if == epoch */
+    uint64_t done;               /* epochs up to this one are complete */
+    ceni_mark *marks, *last_mark;
+    struct ceni_sync {
+        ceni_pstream *stream;
+        uint64_t epoch; /* this stream waits for that one's epochs up to this */
+    } * syncs;
+    size_t sync_count, sync_capacity;
+    _Atomic(ceni_shard *) shards; /* CENI_SHARDS of them */
+};
+
+/* A freed block or slab object that streams still use. */
+typedef struct ceni_pending {
+    ceni_block *block;
+    void *object; /* of block->slab; NULL: the whole block */
+    ceni_use *uses;
+    struct ceni_pending *next;
+} ceni_pending;
+
+enum ceni_driver_kind {
+    CENI_RESERVE,
+    CENI_CREATE,
+    CENI_MAP,
+    CENI_ACCESS,
+    CENI_UNMAP,
+    CENI_RELEASE
+};
+
+struct cen_pool {
+    cen_device *device;
+    cen_pool_options options;
+    pthread_mutex_t lock;
+    uint64_t granularity;
+    uint64_t limit; /* UINT64_MAX: none */
+    bool vmm;
+    ceni_arena shared;
+    ceni_arena *arenas; /* private ones */
+    unsigned capturing; /* streams between capture begin and end */
+    _Atomic(ceni_pstream *) streams[CENI_STREAM_SLOTS];
+    size_t stream_count;
+    ceni_pool_page *pages;
+    ceni_pending *pending;
+    size_t inactive_segments;
+    struct ceni_object_use { /* uses of slab objects */
+        void *object;
+        ceni_use *uses;
+        struct ceni_object_use *next;
+    } * object_uses;
+    cen_event *spare_events;
+    size_t spare_event_count, spare_event_capacity;
+    _Atomic(void *) *index; /* address -> owner, two levels (index.c) */
+    /* spare descriptors */
+    ceni_block *spare_blocks;
+    /* figures: under the lock, but for those of magazines */
+    cen_pool_stats stats;
+    _Atomic int64_t requested_live;
+    _Atomic uint64_t requested_peak;
+    cen_pool_failure failure;
+    bool failed;
+    /* budget of optional driver time, microseconds (policy.c) */
+    double budget;
+    uint64_t budget_time;
+    uint64_t stamp;
+    uint64_t debug_ops; /* debug builds: counts towards the next check */
+};
+
+/* pool.c */
+uint64_t ceni_pool_now_us(const cen_pool *pool);
+void ceni_pool_count_requested(cen_pool *pool, int64_t bytes);
+void ceni_pool_count_reserved(cen_pool *pool, const ceni_line *line, int64_t bytes);
+
+/* index.c: which block or slab an address belongs to. Lookups take no lock. */
+#define CENI_OWNER_SLAB  ((uintptr_t)1) /* tag of a slab in the index */
+#define CENI_OWNER_FREED ((uintptr_t)2) /* a block began here, and was freed */
+cen_status ceni_index_open(cen_pool *pool);
+void ceni_index_close(cen_pool *pool);
+cen_status ceni_index_reserve(cen_pool *pool, uint64_t addr, uint64_t size);
+void ceni_index_set(cen_pool *pool, uint64_t addr, uintptr_t owner);
+uintptr_t ceni_index_get(const cen_pool *pool, uint64_t addr);
+
+/* block.c: blocks, heaps. */
+ceni_heap *ceni_heap_get(cen_pool *pool, ceni_line *line, ceni_pstream *stream, bool create);
+ceni_block *ceni_heap_find(const ceni_heap *heap, uint64_t size, uint64_t alignment);
+ceni_block *ceni_block_new(cen_pool *pool);
+void ceni_block_delete(cen_pool *pool, ceni_block *block);
+void ceni_block_link(ceni_line *line, ceni_block *block, ceni_block *before);
+void ceni_block_unlink(ceni_block *block);
+void ceni_block_bin(cen_pool *pool, ceni_block *block);
+void ceni_block_unbin(ceni_block *block);
+/* Makes a block free for `stream` (NULL: anyone), whose heap exists; merges it with its neighbours
+ * and returns the result. */
+ceni_block *ceni_block_release(cen_pool *pool, ceni_block *block, ceni_pstream *stream,
+                               uint64_t epoch);
+/* Takes [addr, addr+size) out of a free block; the rest stays free. CEN_ERR_HOST_MEMORY: unchanged.
+ */
+cen_status ceni_block_take(cen_pool *pool, ceni_block *block, uint64_t addr, uint64_t size);
+bool ceni_block_touches(const ceni_block *left, const ceni_block *right);
+bool ceni_block_may_merge(const cen_pool *pool, const ceni_block *left, const ceni_block *right);
+/* Merges all neighbours of a line that may merge. */
+void ceni_line_merge(cen_pool *pool, ceni_line *line);
+
+/* grow.c: more memory behind a line. Free blocks of `stream` appear; the caller searches again. */
+cen_status ceni_line_open(cen_pool *pool, ceni_line *line);
+/* Maps idle pages where `need` bytes lack the least, and creates the rest; `must`: whatever it
+ * costs, and no more than needed. */
+cen_status ceni_line_grow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream,
+                          bool must);
+/* window.c: what is there already, put together.
+ * Joins neighbouring free blocks, also of other streams (behind events), if that makes `need`. */
+bool ceni_line_gather(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream);
+/* Goes back to earlier mappings of idle pages, without a driver call. True if that made `need`. */
+bool ceni_line_reactivate(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream);
+
+/* Creates `bytes` more behind a line. */
+cen_status ceni_line_extend(cen_pool *pool, ceni_line *line, uint64_t bytes, ceni_pstream *stream);
+
+/* trim.c: memory back to the driver. */
+uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes);
+void ceni_line_drop_inactive(cen_pool *pool, ceni_line *line);
+void ceni_pool_close_lines(cen_pool *pool);
+
+/* stream.c */
+ceni_pstream *ceni_stream_get(cen_pool *pool, cen_stream handle);
+cen_status ceni_stream_mark(cen_pool *pool, ceni_pstream *stream);
+bool ceni_stream_passed(const ceni_pstream *stream, uint64_t epoch);
+cen_status ceni_stream_order(cen_pool *pool, ceni_pstream *after, ceni_pstream *before,
+                             uint64_t epoch);
+void ceni_pool_poll(cen_pool *pool);
+void ceni_pool_settle(cen_pool *pool, bool mark);
+cen_status ceni_pool_drain(cen_pool *pool);
+cen_status ceni_pending_add(cen_pool *pool, ceni_block *block, void *object, ceni_use *uses);
+void ceni_uses_free(ceni_use *uses);
+cen_status ceni_use_add(ceni_use **uses, ceni_pstream *stream);
+
+/* slab.c */
+cen_status ceni_slab_alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *stream, void **object);
+cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_pstream *stream);
+void ceni_slab_give_back(cen_pool *pool, ceni_slab *slab, void *object);
+cen_status ceni_slab_use(cen_pool *pool, ceni_slab *slab, void *object, ceni_pstream *stream);
+cen_status ceni_slab_size(const ceni_slab *slab, const void *object, size_t *bytes);
+void ceni_slabs_close(cen_pool *pool);
+void ceni_magazines_flush(cen_pool *pool);
+uint32_t ceni_class_bytes(unsigned class_index);
+
+/* ladder.c: a block of `size` bytes for `stream` from `arena`, by every means. Lock held; it may be
+ * dropped while the retry callback runs. */
+cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, uint64_t alignment,
+                            uint64_t requested, ceni_pstream *stream, ceni_block **block);
+
+/* policy.c */
+void ceni_policy_open(cen_pool *pool);
+
+/* verify.c: the checks of cen_pool_verify; lock held. */
+cen_status ceni_pool_check(cen_pool *pool);
+
+#endif

@@ -1,0 +1,445 @@
+/* Small sizes: slabs of equal objects, and magazines in front of them.
+ *
+ * An object belongs to its slab's stream. A magazine holds freed objects of one stream and class
+ * for the threads of one processor, so that the usual alloc and free touch one cache line under a
+ * lock that no other processor wants. Objects in magazines count as neither live nor free of their
+ * slab; a slab whose objects are all back becomes a free block. An object freed with other streams'
+ * uses waits as pending. requested[] tells live objects from others, and catches double frees. */
+#include <sched.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "pool/pool_int.h"
+
+#define SLAB_MIN_BYTES ((uint64_t)64 << 10)
+#define SLAB_OBJECTS   8
+
+/* Multiples of 512 bytes with at most a quarter of waste. */
+static const uint8_t class_units[CENI_CLASSES] = {1,  2,  3,  4,  5,  6,  7,  8,  10, 12,
+                                                  14, 16, 20, 24, 28, 32, 40, 48, 56, 64};
+
+uint32_t ceni_class_bytes(unsigned class_index) {
+    return (uint32_t)class_units[class_index] * CEN_POOL_ALIGNMENT;
+}
+
+static unsigned class_of(uint64_t bytes) {
+    unsigned units = (unsigned)((bytes + CEN_POOL_ALIGNMENT - 1) / CEN_POOL_ALIGNMENT);
+    if (units <= 8) {
+        return units - 1;
+    }
+    unsigned log =
+        31 - (unsigned)__builtin_clz(units - 1); /* 9..16 -> 3, 17..32 -> 4, 33..64 -> 5 */
+    return 8 + (log - 3) * 4 + ((units - 1) >> (log - 2) & 3);
+}
+
+static unsigned magazine_size(unsigned class_index) {
+    unsigned n = (unsigned)(((uint32_t)128 << 10) / ceni_class_bytes(class_index));
+    return n < 2 ? 2 : n > CENI_MAGAZINE ? CENI_MAGAZINE : n;
+}
+
+static void lock_shard(ceni_shard *shard) {
+    while (atomic_flag_test_and_set_explicit(&shard->lock, memory_order_acquire)) {
+        sched_yield();
+    }
+}
+
+static void unlock_shard(ceni_shard *shard) {
+    atomic_flag_clear_explicit(&shard->lock, memory_order_release);
+}
+
+static ceni_shard *shard_of(ceni_shard *shards) {
+    int cpu = sched_getcpu();
+    return &shards[(unsigned)(cpu < 0 ? 0 : cpu) % CENI_SHARDS];
+}
+
+static void list_slab(ceni_arena *arena, ceni_slab *slab) {
+    slab->prev = NULL;
+    slab->next = arena->slabs[slab->class_index];
+    if (slab->next) {
+        slab->next->prev = slab;
+    }
+    arena->slabs[slab->class_index] = slab;
+    slab->listed = true;
+}
+
+static void unlist_slab(ceni_arena *arena, ceni_slab *slab) {
+    *(slab->prev ? &slab->prev->next : &arena->slabs[slab->class_index]) = slab->next;
+    if (slab->next) {
+        slab->next->prev = slab->prev;
+    }
+    slab->listed = false;
+}
+
+static cen_status make_slab(cen_pool *pool, ceni_arena *arena, unsigned class_index,
+                            ceni_pstream *stream, ceni_slab **out) {
+    uint32_t object_bytes = ceni_class_bytes(class_index);
+    uint64_t bytes = object_bytes * (uint64_t)SLAB_OBJECTS;
+    uint64_t granule = (uint64_t)1 << CENI_GRANULE_BITS;
+    bytes = bytes < SLAB_MIN_BYTES ? SLAB_MIN_BYTES : (bytes + granule - 1) & ~(granule - 1);
+    uint32_t objects = (uint32_t)(bytes / object_bytes);
+    ceni_slab *slab = ceni_calloc(1, sizeof *slab + objects * sizeof *slab->requested);
+    uint16_t *free_list = ceni_malloc(objects * sizeof *free_list);
+    cen_status status =
+        slab && free_list ? CEN_OK : ceni_fail(CEN_ERR_HOST_MEMORY, "pool: no memory for a slab");
+    if (!status) {
+        status = ceni_pool_obtain(pool, arena, bytes, granule, object_bytes, stream, &slab->block);
+    }
+    if (status) {
+        ceni_free(slab);
+        ceni_free(free_list);
+        return status;
+    }
+    slab->block->kind = CENI_BLOCK_SLAB;
+    slab->block->slab = slab;
+    slab->block->requested = 0;
+    slab->addr = slab->block->addr;
+    slab->stream = stream;
+    slab->object_bytes = object_bytes;
+    slab->objects = slab->free_count = objects;
+    slab->class_index = (uint8_t)class_index;
+    slab->free_list = free_list;
+    for (uint32_t i = 0; i < objects; i++) {
+        free_list[i] = (uint16_t)(objects - 1 - i);
+    }
+    list_slab(arena, slab);
+    for (uint64_t at = slab->addr; at < slab->addr + bytes; at += granule) {
+        ceni_index_set(pool, at, (uintptr_t)slab | CENI_OWNER_SLAB);
+    }
+    *out = slab;
+    return CEN_OK;
+}
+
+static void free_slab(cen_pool *pool, ceni_slab *slab) {
+    ceni_arena *arena = slab->block->line->arena;
+    uint64_t granule = (uint64_t)1 << CENI_GRANULE_BITS;
+    for (uint64_t at = slab->addr; at < slab->addr + slab->block->size; at += granule) {
+        ceni_index_set(pool, at, CENI_OWNER_FREED);
+    }
+    unlist_slab(arena, slab);
+    slab->stream->freed_epoch = slab->stream->epoch;
+    ceni_block_release(pool, slab->block, slab->stream, slab->stream->epoch);
+    ceni_free(slab->free_list);
+    ceni_free(slab);
+}
+
+void ceni_slab_give_back(cen_pool *pool, ceni_slab *slab, void *object) {
+    uint64_t index = ((uint64_t)(uintptr_t)object - slab->addr) / slab->object_bytes;
+    slab->free_list[slab->free_count++] = (uint16_t)index;
+    if (!slab->listed) {
+        list_slab(slab->block->line->arena, slab);
+    }
+    if (slab->free_count == slab->objects) {
+        free_slab(pool, slab);
+    }
+}
+
+/* A free object of the stream, from a slab; lock held. */
+static cen_status take_object(cen_pool *pool, ceni_arena *arena, unsigned class_index,
+                              ceni_pstream *stream, void **object) {
+    ceni_slab *slab = arena->slabs[class_index];
+    while (slab && slab->stream != stream) {
+        slab = slab->next;
+    }
+    if (!slab) {
+        cen_status status = make_slab(pool, arena, class_index, stream, &slab);
+        if (status) {
+            return status;
+        }
+    }
+    uint32_t index = slab->free_list[--slab->free_count];
+    if (!slab->free_count) {
+        unlist_slab(arena, slab);
+    }
+    *object = (void *)(uintptr_t)(slab->addr + (uint64_t)index * slab->object_bytes);
+    return CEN_OK;
+}
+
+static ceni_slab *slab_at(const cen_pool *pool, const void *object) {
+    return (ceni_slab *)(ceni_index_get(pool, (uintptr_t)object) & ~CENI_OWNER_SLAB);
+}
+
+static _Atomic uint32_t *requested_of(ceni_slab *slab, const void *object) {
+    return &slab->requested[((uint64_t)(uintptr_t)object - slab->addr) / slab->object_bytes];
+}
+
+static ceni_shard *new_shards(void) {
+    size_t size = CENI_SHARDS * sizeof(ceni_shard);
+    ceni_shard *shards = ceni_aligned(_Alignof(ceni_shard), size);
+    if (shards) {
+        memset(shards, 0, size);
+    }
+    return shards;
+}
+
+static ceni_shard *stream_shards(cen_pool *pool, ceni_pstream *stream) {
+    ceni_shard *shards = atomic_load_explicit(&stream->shards, memory_order_acquire);
+    if (shards) {
+        return shards;
+    }
+    pthread_mutex_lock(&pool->lock);
+    shards = atomic_load(&stream->shards);
+    if (!shards && (shards = new_shards())) {
+        atomic_store_explicit(&stream->shards, shards, memory_order_release);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return shards;
+}
+
+/* Adds what a shard has counted to the pool's figures; the shard's lock is held. */
+static void publish(cen_pool *pool, ceni_shard *shard) {
+    ceni_pool_count_requested(pool, shard->requested_delta);
+    shard->requested_delta = 0;
+}
+
+#define DELTA_MAX (64 << 10)
+
+static void count(cen_pool *pool, ceni_shard *shard, int64_t bytes) {
+    shard->requested_delta += bytes;
+    if (shard->requested_delta > DELTA_MAX || shard->requested_delta < -DELTA_MAX) {
+        publish(pool, shard);
+    }
+}
+
+/* Fills half a magazine's worth from slabs. */
+static cen_status refill(cen_pool *pool, unsigned class_index, ceni_pstream *stream, void **objects,
+                         unsigned *count) {
+    unsigned want = (magazine_size(class_index) + 1) / 2;
+    pthread_mutex_lock(&pool->lock);
+    cen_status status = CEN_OK;
+    *count = 0;
+    while (*count < want) {
+        status = take_object(pool, &pool->shared, class_index, stream, &objects[*count]);
+        if (status) {
+            break;
+        }
+        ++*count;
+        if (!pool->shared.slabs[class_index]) {
+            break; /* one is enough: do not make a slab for the sake of the magazine */
+        }
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return *count ? CEN_OK : status;
+}
+
+static void return_objects(cen_pool *pool, void *const *objects, unsigned count) {
+    pthread_mutex_lock(&pool->lock);
+    for (unsigned i = 0; i < count; i++) {
+        ceni_slab_give_back(pool, slab_at(pool, objects[i]), objects[i]);
+    }
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static cen_status alloc_private(cen_pool *pool, ceni_arena *arena, uint64_t bytes,
+                                ceni_pstream *stream, void **object) {
+    pthread_mutex_lock(&pool->lock);
+    cen_status status = take_object(pool, arena, class_of(bytes), stream, object);
+    if (!status) {
+        atomic_store(requested_of(slab_at(pool, *object), *object), (uint32_t)bytes);
+        ceni_pool_count_requested(pool, (int64_t)bytes);
+        pool->stats.allocs++;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}
+
+cen_status ceni_slab_alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *stream, void **object) {
+    ceni_arena *route = atomic_load_explicit(&stream->route, memory_order_acquire);
+    if (route) {
+        return alloc_private(pool, route, bytes, stream, object);
+    }
+    ceni_shard *shards = stream_shards(pool, stream);
+    if (!shards) {
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "pool: no memory for magazines");
+    }
+    unsigned c = class_of(bytes), fresh = 0, over = 0;
+    void *objects[CENI_MAGAZINE], *got;
+    ceni_shard *shard = shard_of(shards);
+    lock_shard(shard);
+    if (!shard->count[c]) {
+        unlock_shard(shard);
+        cen_status status = refill(pool, c, stream, objects, &fresh);
+        if (status) {
+            return status;
+        }
+        got = objects[--fresh];
+        lock_shard(shard);
+        while (over < fresh && shard->count[c] < CENI_MAGAZINE) {
+            shard->object[c][shard->count[c]++] = objects[over++];
+        }
+    } else {
+        got = shard->object[c][--shard->count[c]];
+    }
+    shard->allocs++;
+    count(pool, shard, (int64_t)bytes);
+    unlock_shard(shard);
+    if (over < fresh) {
+        return_objects(pool, objects + over, fresh - over);
+    }
+    atomic_store_explicit(requested_of(slab_at(pool, got), got), (uint32_t)bytes,
+                          memory_order_relaxed);
+    *object = got;
+    return CEN_OK;
+}
+
+cen_status ceni_slab_size(const ceni_slab *slab, const void *object, size_t *bytes) {
+    uint64_t offset = (uint64_t)(uintptr_t)object - slab->addr;
+    uint64_t index = offset / slab->object_bytes;
+    uint32_t requested = offset % slab->object_bytes || index >= slab->objects
+                             ? 0
+                             : atomic_load(&slab->requested[index]);
+    if (!requested) {
+        return ceni_fail(CEN_ERR_FOREIGN_POINTER, "pool: %p is no live block", object);
+    }
+    *bytes = requested;
+    return CEN_OK;
+}
+
+cen_status ceni_slab_use(cen_pool *pool, ceni_slab *slab, void *object, ceni_pstream *stream) {
+    size_t bytes;
+    cen_status status = ceni_slab_size(slab, object, &bytes);
+    if (status || stream == slab->stream) {
+        return status;
+    }
+    struct ceni_object_use *u = pool->object_uses;
+    while (u && u->object != object) {
+        u = u->next;
+    }
+    if (!u) {
+        if (!(u = ceni_calloc(1, sizeof *u))) {
+            return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_use: no memory");
+        }
+        u->object = object;
+        u->next = pool->object_uses;
+        pool->object_uses = u;
+        atomic_store(&slab->has_uses, true);
+    }
+    status = ceni_use_add(&u->uses, stream);
+    return status ? ceni_fail(status, "cen_pool_use: no memory") : CEN_OK;
+}
+
+void ceni_slabs_close(cen_pool *pool) {
+    for (ceni_arena *a = &pool->shared; a; a = a == &pool->shared ? pool->arenas : a->next) {
+        ceni_line *lines[] = {&a->small, &a->large};
+        for (size_t i = 0; i < 2; i++) {
+            for (ceni_block *b = lines[i]->first_block; b; b = b->next) {
+                if (b->slab) {
+                    ceni_free(b->slab->free_list);
+                    ceni_free(b->slab);
+                    b->slab = NULL;
+                }
+            }
+        }
+    }
+}
+
+/* The uses noted for an object, taken out of the pool's list. */
+static ceni_use *take_uses(cen_pool *pool, ceni_slab *slab, const void *object) {
+    for (struct ceni_object_use **at = &pool->object_uses; slab->has_uses && *at;
+         at = &(*at)->next) {
+        struct ceni_object_use *u = *at;
+        if (u->object == object) {
+            ceni_use *uses = u->uses;
+            *at = u->next;
+            ceni_free(u);
+            return uses;
+        }
+    }
+    return NULL;
+}
+
+/* Puts uses back when a free failed. Without memory for that they are kept as a pending entry would
+ * be: by waiting for them now. */
+static void restore_uses(cen_pool *pool, void *object, ceni_use *uses) {
+    struct ceni_object_use *u = uses ? ceni_malloc(sizeof *u) : NULL;
+    if (u) {
+        *u = (struct ceni_object_use){object, uses, pool->object_uses};
+        pool->object_uses = u;
+        return;
+    }
+    ceni_uses_free(uses);
+}
+
+/* Frees past the magazines: for a private pool, another stream, or with uses. */
+static cen_status free_slowly(cen_pool *pool, ceni_slab *slab, void *object, uint32_t bytes,
+                              ceni_pstream *stream) {
+    pthread_mutex_lock(&pool->lock);
+    ceni_use *uses = take_uses(pool, slab, object);
+    cen_status status = CEN_OK;
+    if (stream != slab->stream) {
+        status = ceni_use_add(&uses, stream);
+    }
+    if (!status && uses) {
+        status = ceni_pending_add(pool, slab->block, object, uses);
+    } else if (!status) {
+        ceni_slab_give_back(pool, slab, object);
+    }
+    if (status) { /* not freed: live as before */
+        atomic_store(requested_of(slab, object), bytes);
+        restore_uses(pool, object, uses);
+    } else {
+        pool->stats.frees++;
+        ceni_pool_count_requested(pool, -(int64_t)bytes);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}
+
+cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_pstream *stream) {
+    uint64_t offset = (uint64_t)(uintptr_t)object - slab->addr;
+    if (offset % slab->object_bytes || offset / slab->object_bytes >= slab->objects) {
+        return ceni_fail(CEN_ERR_FOREIGN_POINTER, "cen_pool_free: %p is inside a block", object);
+    }
+    uint32_t bytes = atomic_exchange_explicit(&slab->requested[offset / slab->object_bytes], 0,
+                                              memory_order_acq_rel);
+    if (!bytes) {
+        return ceni_fail(CEN_ERR_DOUBLE_FREE, "cen_pool_free: %p is free already", object);
+    }
+    ceni_shard *shards = atomic_load_explicit(&stream->shards, memory_order_acquire);
+    if (stream != slab->stream || slab->has_uses || slab->block->line->arena->id || !shards) {
+        return free_slowly(pool, slab, object, bytes, stream);
+    }
+    unsigned c = slab->class_index, spill = 0;
+    void *objects[CENI_MAGAZINE];
+    ceni_shard *shard = shard_of(shards);
+    lock_shard(shard);
+    if (shard->count[c] >= magazine_size(c)) {
+        spill = (shard->count[c] + 1u) / 2;
+        shard->count[c] = (uint8_t)(shard->count[c] - spill);
+        memcpy(objects, shard->object[c], spill * sizeof *objects);
+        memmove(shard->object[c], shard->object[c] + spill, shard->count[c] * sizeof *objects);
+    }
+    shard->object[c][shard->count[c]++] = object;
+    shard->frees++;
+    count(pool, shard, -(int64_t)bytes);
+    unlock_shard(shard);
+    if (spill) {
+        return_objects(pool, objects, spill);
+    }
+    return CEN_OK;
+}
+
+static void flush_shard(cen_pool *pool, ceni_shard *shard) {
+    for (unsigned c = 0; c < CENI_CLASSES; c++) {
+        void *objects[CENI_MAGAZINE];
+        lock_shard(shard);
+        unsigned count = shard->count[c];
+        memcpy(objects, shard->object[c], count * sizeof *objects);
+        shard->count[c] = 0;
+        unlock_shard(shard);
+        for (unsigned i = 0; i < count; i++) {
+            ceni_slab_give_back(pool, slab_at(pool, objects[i]), objects[i]);
+        }
+    }
+}
+
+void ceni_magazines_flush(cen_pool *pool) {
+    for (unsigned i = 0; i < CENI_STREAM_SLOTS; i++) {
+        for (ceni_pstream *s = atomic_load(&pool->streams[i]); s; s = atomic_load(&s->next)) {
+            ceni_shard *shards = atomic_load(&s->shards);
+            for (unsigned k = 0; shards && k < CENI_SHARDS; k++) {
+                flush_shard(pool, &shards[k]);
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+/* Streams as the pool knows them: epochs, marks and what waits for them.
+ *
+ * Recording an event at each free would cost more than the free. Instead a free notes its stream's
+ * epoch, and a mark (an event recorded later, when someone needs to know) closes it: work before
+ * the free is before the mark. While a stream captures a graph no event is queried and none is
+ * waited for, since either would break the capture. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "pool/pool_int.h"
+
+static unsigned slot_of(cen_stream handle) {
+    return (unsigned)((uint64_t)handle * 0x9E3779B97F4A7C15u >> 58) % CENI_STREAM_SLOTS;
+}
+
+static ceni_pstream *lookup(cen_pool *pool, cen_stream handle) {
+    ceni_pstream *s = atomic_load_explicit(&pool->streams[slot_of(handle)], memory_order_acquire);
+    while (s && s->handle != handle) {
+        s = atomic_load_explicit(&s->next, memory_order_acquire);
+    }
+    return s;
+}
+
+/* The table only grows, so looking up takes no lock; adding takes the pool's, which the caller of
+ * the first use of a stream does not hold. */
+ceni_pstream *ceni_stream_get(cen_pool *pool, cen_stream handle) {
+    ceni_pstream *s = lookup(pool, handle);
+    if (s) {
+        return s;
+    }
+    pthread_mutex_lock(&pool->lock);
+    s = lookup(pool, handle);
+    if (!s && (s = ceni_calloc(1, sizeof *s))) {
+        s->handle = handle;
+        s->epoch = 1;
+        _Atomic(ceni_pstream *) *slot = &pool->streams[slot_of(handle)];
+        atomic_store_explicit(&s->next, atomic_load(slot), memory_order_relaxed);
+        atomic_store_explicit(slot, s, memory_order_release);
+        pool->stream_count++;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return s;
+}
+
+bool ceni_stream_passed(const ceni_pstream *stream, uint64_t epoch) {
+    return !stream || epoch <= stream->done;
+}
+
+static cen_status take_event(cen_pool *pool, cen_event *event) {
+    if (pool->spare_event_count) {
+        *event = pool->spare_events[--pool->spare_event_count];
+        return CEN_OK;
+    }
+    return cen_event_create(pool->device, 0, event);
+}
+
+static void give_event(cen_pool *pool, cen_event event) {
+    if (ceni_grow(&pool->spare_events, &pool->spare_event_capacity, pool->spare_event_count + 1,
+                  sizeof *pool->spare_events)) {
+        cen_event_destroy(pool->device, event);
+        return;
+    }
+    pool->spare_events[pool->spare_event_count++] = event;
+}
+
+cen_status ceni_stream_mark(cen_pool *pool, ceni_pstream *stream) {
+    ceni_mark *mark = ceni_malloc(sizeof *mark);
+    if (!mark) {
+        return CEN_ERR_HOST_MEMORY;
+    }
+    cen_status status = take_event(pool, &mark->event);
+    if (!status && (status = cen_event_record(pool->device, mark->event, stream->handle))) {
+        give_event(pool, mark->event);
+    }
+    if (status) {
+        ceni_free(mark);
+        return status;
+    }
+    mark->epoch = stream->epoch++;
+    mark->next = NULL;
+    *(stream->last_mark ? &stream->last_mark->next : &stream->marks) = mark;
+    stream->last_mark = mark;
+    return CEN_OK;
+}
+
+static void drop_mark(cen_pool *pool, ceni_pstream *stream) {
+    ceni_mark *mark = stream->marks;
+    stream->done = mark->epoch;
+    stream->marks = mark->next;
+    if (!stream->marks) {
+        stream->last_mark = NULL;
+    }
+    give_event(pool, mark->event);
+    ceni_free(mark);
+}
+
+/* Moves `done` on as far as events are complete. */
+static void poll_stream(cen_pool *pool, ceni_pstream *stream) {
+    while (stream->marks && !cen_event_query(pool->device, stream->marks->event)) {
+        drop_mark(pool, stream);
+    }
+}
+
+static void each_stream(cen_pool *pool, void (*fn)(cen_pool *, ceni_pstream *)) {
+    for (unsigned i = 0; i < CENI_STREAM_SLOTS; i++) {
+        for (ceni_pstream *s = atomic_load(&pool->streams[i]); s; s = atomic_load(&s->next)) {
+            fn(pool, s);
+        }
+    }
+}
+
+static bool uses_passed(const ceni_use *uses) {
+    for (; uses; uses = uses->next) {
+        if (!ceni_stream_passed(uses->stream, uses->epoch)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void finish_pending(cen_pool *pool, ceni_pending *p) {
+    ceni_block *block = p->block;
+    pool->stats.pending_blocks--;
+    if (p->object) {
+        pool->stats.pending_bytes -= block->slab->object_bytes;
+        ceni_slab_give_back(pool, block->slab, p->object);
+    } else {
+        pool->stats.pending_bytes -= block->size;
+        ceni_block_release(pool, block, block->stream, block->epoch);
+    }
+    ceni_uses_free(p->uses);
+    ceni_free(p);
+}
+
+/* A use noted during a capture has no mark yet: make it now. */
+static void mark_uses(cen_pool *pool, ceni_use *uses) {
+    for (; uses; uses = uses->next) {
+        if (uses->epoch == uses->stream->epoch && ceni_stream_mark(pool, uses->stream)) {
+            return; /* tried again at the next poll; the device said why */
+        }
+    }
+}
+
+void ceni_pool_poll(cen_pool *pool) {
+    if (pool->capturing) {
+        return;
+    }
+    for (ceni_pending *p = pool->pending; p; p = p->next) {
+        mark_uses(pool, p->uses);
+    }
+    each_stream(pool, poll_stream);
+    for (ceni_pending **at = &pool->pending; *at;) {
+        ceni_pending *p = *at;
+        if (uses_passed(p->uses)) {
+            *at = p->next;
+            finish_pending(pool, p);
+        } else {
+            at = &p->next;
+        }
+    }
+}
+
+static void mark_if_freed(cen_pool *pool, ceni_pstream *stream) {
+    if (stream->freed_epoch == stream->epoch) {
+        (void)ceni_stream_mark(pool, stream); /* unmarked means only: not yet reusable elsewhere */
+    }
+}
+
+static void settle_line(cen_pool *pool, ceni_line *line) {
+    for (ceni_block *b = line->first_block; b; b = b->next) {
+        if (b->kind == CENI_BLOCK_FREE && b->stream && ceni_stream_passed(b->stream, b->epoch)) {
+            ceni_block_unbin(b);
+            b->stream = NULL;
+            ceni_block_bin(pool, b);
+        }
+    }
+    ceni_line_merge(pool, line);
+}
+
+void ceni_pool_settle(cen_pool *pool, bool mark) {
+    if (pool->capturing) {
+        return;
+    }
+    if (mark) {
+        each_stream(pool, mark_if_freed);
+    }
+    ceni_pool_poll(pool);
+    settle_line(pool, &pool->shared.small);
+    settle_line(pool, &pool->shared.large);
+    for (ceni_arena *a = pool->arenas; a; a = a->next) {
+        settle_line(pool, &a->small);
+        settle_line(pool, &a->large);
+    }
+}
+
+static void drain_stream(cen_pool *pool, ceni_pstream *stream) {
+    while (stream->marks) {
+        cen_status status = cen_event_sync(pool->device, stream->marks->event);
+        if (status) {
+            return;
+        }
+        drop_mark(pool, stream);
+    }
+}
+
+cen_status ceni_pool_drain(cen_pool *pool) {
+    if (pool->capturing) {
+        return CEN_ERR_CAPTURE;
+    }
+    each_stream(pool, mark_if_freed);
+    for (ceni_pending *p = pool->pending; p; p = p->next) {
+        mark_uses(pool, p->uses);
+    }
+    each_stream(pool, drain_stream);
+    ceni_pool_settle(pool, false);
+    return CEN_OK;
+}
+
+/* The earliest mark at or after `epoch`, made now if there is none. */
+static cen_status mark_for(cen_pool *pool, ceni_pstream *stream, uint64_t epoch, ceni_mark **mark) {
+    for (ceni_mark *m = stream->marks; m; m = m->next) {
+        if (m->epoch >= epoch) {
+            *mark = m;
+            return CEN_OK;
+        }
+    }
+    cen_status status = ceni_stream_mark(pool, stream);
+    *mark = stream->last_mark;
+    return status;
+}
+
+cen_status ceni_stream_order(cen_pool *pool, ceni_pstream *after, ceni_pstream *before,
+                             uint64_t epoch) {
+    if (!before || before == after || ceni_stream_passed(before, epoch)) {
+        return CEN_OK;
+    }
+    struct ceni_sync *sync = NULL;
+    for (size_t i = 0; i < after->sync_count && !sync; i++) {
+        if (after->syncs[i].stream == before) {
+            sync = &after->syncs[i];
+        }
+    }
+    if (sync && sync->epoch >= epoch) {
+        return CEN_OK;
+    }
+    if (pool->capturing) {
+        return CEN_ERR_CAPTURE;
+    }
+    if (!sync) {
+        if (ceni_grow(&after->syncs, &after->sync_capacity, after->sync_count + 1,
+                      sizeof *after->syncs)) {
+            return CEN_ERR_HOST_MEMORY;
+        }
+        sync = &after->syncs[after->sync_count++];
+        *sync = (struct ceni_sync){before, 0};
+    }
+    ceni_mark *mark;
+    cen_status status = mark_for(pool, before, epoch, &mark);
+    if (!status) {
+        status = cen_stream_wait(pool->device, after->handle, mark->event);
+    }
+    if (!status) {
+        sync->epoch = mark->epoch;
+    }
+    return status;
+}
+
+cen_status ceni_use_add(ceni_use **uses, ceni_pstream *stream) {
+    for (ceni_use *u = *uses; u; u = u->next) {
+        if (u->stream == stream) {
+            return CEN_OK;
+        }
+    }
+    ceni_use *use = ceni_calloc(1, sizeof *use);
+    if (!use) {
+        return CEN_ERR_HOST_MEMORY;
+    }
+    use->stream = stream;
+    use->next = *uses;
+    *uses = use;
+    return CEN_OK;
+}
+
+void ceni_uses_free(ceni_use *uses) {
+    while (uses) {
+        ceni_use *next = uses->next;
+        ceni_free(uses);
+        uses = next;
+    }
+}
+
+cen_status ceni_pending_add(cen_pool *pool, ceni_block *block, void *object, ceni_use *uses) {
+    ceni_pending *p = ceni_malloc(sizeof *p);
+    if (!p) {
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "pool: no memory to note a pending free");
+    }
+    *p = (ceni_pending){block, object, uses, pool->pending};
+    for (ceni_use *u = uses; u; u = u->next) {
+        u->epoch = u->stream->epoch;
+    }
+    if (!pool->capturing) {
+        mark_uses(pool, uses);
+    }
+    pool->pending = p;
+    pool->stats.pending_blocks++;
+    pool->stats.pending_bytes += object ? block->slab->object_bytes : block->size;
+    return CEN_OK;
+}

@@ -1,0 +1,169 @@
+/* Memory back to the driver. A page is unmapped, from all of its segments, only when the host has
+ * seen every use of it complete; while a stream captures nothing is unmapped. */
+#include "base/log.h"
+#include "base/mem.h"
+#include "pool/page.h"
+
+static bool mapping_quiet(const ceni_segment *s) {
+    return s->active || ceni_stream_passed(s->last_stream, s->last_epoch);
+}
+
+static bool page_quiet(const ceni_pool_page *page) {
+    for (const ceni_segment *s = page->mappings; s; s = s->same_page) {
+        if (!mapping_quiet(s)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Unmaps and forgets one inactive segment. */
+static cen_status drop_segment(cen_pool *pool, ceni_segment *s) {
+    cen_status status = ceni_driver_unmap(pool, s->addr, s->size, 1);
+    if (!status) {
+        pool->inactive_segments--;
+        ceni_segment_delete(s);
+    }
+    return status;
+}
+
+void ceni_line_drop_inactive(cen_pool *pool, ceni_line *line) {
+    if (pool->capturing) {
+        return;
+    }
+    ceni_segment *next;
+    for (ceni_segment *s = line->first_segment; s; s = next) {
+        next = s->next;
+        if (!s->active && !s->plain && mapping_quiet(s) && drop_segment(pool, s)) {
+            return;
+        }
+    }
+}
+
+static cen_status release_page(cen_pool *pool, ceni_pool_page *page) {
+    cen_status status = ceni_blocks_ready(pool, 2);
+    if (status) {
+        return status;
+    }
+    ceni_page_deactivate(pool, page, NULL);
+    while (page->mappings) {
+        ceni_segment *s = page->mappings;
+        if ((status = drop_segment(pool, s))) {
+            /* Still mapped there: use it there. */
+            if (!s->lost) {
+                pool->inactive_segments--;
+                ceni_segment_activate(pool, s, NULL);
+            }
+            return status;
+        }
+    }
+    ceni_page_remove(pool, page);
+    status = ceni_driver_release(pool, page->handle);
+    ceni_free(page);
+    return status;
+}
+
+static uint64_t release_plain(cen_pool *pool, ceni_line *line, uint64_t keep_bytes) {
+    uint64_t before = pool->stats.reserved_bytes;
+    ceni_block *b = line->first_block;
+    ceni_segment *next;
+    for (ceni_segment *s = line->first_segment; s && pool->stats.reserved_bytes > keep_bytes;
+         s = next) {
+        next = s->next;
+        ceni_block *first = ceni_segment_idle(pool, s, b, NULL);
+        if (!first || first->addr != s->addr || first->size != s->size ||
+            ceni_driver_segment_free(pool, s->addr)) {
+            continue;
+        }
+        b = first->next;
+        ceni_block_unbin(first);
+        ceni_block_unlink(first);
+        ceni_block_delete(pool, first);
+        ceni_pool_count_reserved(pool, line, -(int64_t)s->size);
+        line->reserved -= s->size;
+        ceni_segment_delete(s);
+    }
+    return before - pool->stats.reserved_bytes;
+}
+
+static uint64_t release_line(cen_pool *pool, ceni_line *line, uint64_t keep_bytes) {
+    if (!pool->vmm) {
+        return release_plain(pool, line, keep_bytes);
+    }
+    uint64_t before = pool->stats.reserved_bytes;
+    ceni_idle_list idle = {0};
+    if (ceni_line_idle(pool, line, NULL, 0, 0, &idle)) {
+        ceni_free(idle.items);
+        return 0;
+    }
+    for (size_t i = idle.count; i-- > 0 && pool->stats.reserved_bytes > keep_bytes;) {
+        if (page_quiet(idle.items[i].page) && release_page(pool, idle.items[i].page)) {
+            break;
+        }
+    }
+    ceni_free(idle.items);
+    return before - pool->stats.reserved_bytes;
+}
+
+uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes) {
+    if (pool->capturing) {
+        return 0;
+    }
+    uint64_t returned = release_line(pool, &pool->shared.large, keep_bytes);
+    returned += release_line(pool, &pool->shared.small, keep_bytes);
+    for (ceni_arena *a = pool->arenas; a; a = a->next) {
+        if (a->released) {
+            returned += release_line(pool, &a->large, keep_bytes);
+            returned += release_line(pool, &a->small, keep_bytes);
+        }
+    }
+    return returned;
+}
+
+/* Unmaps a line's segments in as few calls as there are gaps between them, and forgets all. */
+static void close_line(cen_pool *pool, ceni_line *line) {
+    ceni_segment *s = line->first_segment;
+    while (s && !s->plain) {
+        uint64_t addr = s->addr, size = 0;
+        size_t count = 0;
+        for (; s && s->addr == addr + size; s = s->next, count++) {
+            size += s->size;
+        }
+        (void)ceni_driver_unmap(pool, addr, size, count); /* logged; there is nothing else to do */
+    }
+    while ((s = line->first_segment)) {
+        if (s->plain) {
+            (void)ceni_driver_segment_free(pool, s->addr);
+        }
+        ceni_segment_delete(s);
+    }
+    if (line->size) {
+        (void)ceni_dev_va_free(pool->device, line->base, line->size);
+    }
+    while (line->first_block) {
+        ceni_block *b = line->first_block;
+        ceni_uses_free(b->uses);
+        ceni_block_unlink(b);
+        ceni_block_delete(pool, b);
+    }
+    while (line->heaps) {
+        ceni_heap *h = line->heaps;
+        line->heaps = h->next;
+        ceni_free(h);
+    }
+}
+
+void ceni_pool_close_lines(cen_pool *pool) {
+    close_line(pool, &pool->shared.small);
+    close_line(pool, &pool->shared.large);
+    for (ceni_arena *a = pool->arenas; a; a = a->next) {
+        close_line(pool, &a->small);
+        close_line(pool, &a->large);
+    }
+    while (pool->pages) {
+        ceni_pool_page *page = pool->pages;
+        pool->pages = page->next;
+        (void)ceni_driver_release(pool, page->handle);
+        ceni_free(page);
+    }
+}
