@@ -108,7 +108,8 @@ static uint32_t stack_of(const ceni_reader *reader, ceni_value value) {
     return (object & 255) == CENI_STACK ? (uint32_t)(object >> 8) : CEN_NO_STACK;
 }
 
-static cen_status set_event(ceni_reader *reader, size_t index, ceni_value key, ceni_value value) {
+static inline cen_status set_event(ceni_reader *reader, size_t index, ceni_value key,
+                                   ceni_value value) {
     cen_trace_event *event = &reader->events.at[index];
     switch (word_of(key)) {
     case CENI_W_action:
@@ -347,6 +348,18 @@ static cen_status set_plain(ceni_reader *reader, size_t index, ceni_value key, c
     return CEN_OK;
 }
 
+/* As set_pairs below, for what a large file consists of. */
+static cen_status set_event_pairs(ceni_reader *reader, size_t index, const ceni_value *pairs,
+                                  size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        ceni_value key = pairs[2 * i], value = pairs[2 * i + 1];
+        if (ceni_tag_of(value) != CENI_NONE && set_event(reader, index, key, value)) {
+            return reader->status;
+        }
+    }
+    return CEN_OK;
+}
+
 typedef cen_status set_fn(ceni_reader *, size_t, ceni_value, ceni_value);
 
 static cen_status set_pairs(ceni_reader *reader, uint64_t object, const ceni_value *pairs,
@@ -357,6 +370,9 @@ static cen_status set_pairs(ceni_reader *reader, uint64_t object, const ceni_val
         [CENI_ROOT] = set_root,
     };
     set_fn *fn = set[object & 255];
+    if (fn == set_event) {
+        return set_event_pairs(reader, object >> 8, pairs, count);
+    }
     for (size_t i = 0; i < count; i++) {
         ceni_value key = pairs[2 * i], value = pairs[2 * i + 1];
         bool missing = ceni_tag_of(value) == CENI_NONE && fn != set_plain;

@@ -9,6 +9,7 @@
 #include "trace/read.h"
 
 #include <ctype.h>
+#include <endian.h>
 #include <string.h>
 
 enum {
@@ -64,12 +65,20 @@ enum {
     OP_READONLY_BUFFER
 };
 
-static uint64_t little(const uint8_t *bytes, size_t count) {
-    uint64_t value = 0;
-    for (size_t i = count; i-- > 0;) {
-        value = value << 8 | bytes[i];
-    }
-    return value;
+static inline uint64_t load16(const uint8_t *bytes) {
+    uint16_t value;
+    memcpy(&value, bytes, sizeof value);
+    return le16toh(value);
+}
+static inline uint64_t load32(const uint8_t *bytes) {
+    uint32_t value;
+    memcpy(&value, bytes, sizeof value);
+    return le32toh(value);
+}
+static inline uint64_t load64(const uint8_t *bytes) {
+    uint64_t value;
+    memcpy(&value, bytes, sizeof value);
+    return le64toh(value);
 }
 
 static cen_status truncated(ceni_reader *reader) {
@@ -110,8 +119,8 @@ static size_t operand_size(uint8_t op) {
 }
 
 /* Makes `count` bytes at p available, p moving with the window; NULL on failure. */
-static const uint8_t *take(ceni_reader *reader, const uint8_t **op, const uint8_t *p,
-                           uint64_t count) {
+static inline const uint8_t *take(ceni_reader *reader, const uint8_t **op, const uint8_t *p,
+                                  uint64_t count) {
     ceni_source *source = &reader->source;
     if (count <= (uint64_t)(source->end - p)) {
         return p;
@@ -141,7 +150,7 @@ static inline bool have(ceni_reader *reader, size_t count) {
     return false;
 }
 
-static cen_status new_object(ceni_reader *reader, enum ceni_tag tag) {
+static inline cen_status new_object(ceni_reader *reader, enum ceni_tag tag) {
     if (CENI_ROOM(reader, reader->objects, 1)) {
         return reader->status;
     }
@@ -162,30 +171,25 @@ static cen_status push_wide(ceni_reader *reader, enum ceni_tag tag, uint64_t a, 
     return CEN_OK;
 }
 
-/* A two's complement integer of `size` bytes. Those beyond 64 bits are no sizes or addresses. */
-static cen_status push_long(ceni_reader *reader, const uint8_t *bytes, size_t size) {
-    if (size > 8 && !(size == 9 && !bytes[8])) {
-        push(reader, ceni_make(CENI_OTHER, 0));
+/* A two's complement integer of `size` bytes (8 can be read: the window is padded). Those beyond
+ * 64 bits are no sizes or addresses. */
+static inline cen_status push_long(ceni_reader *reader, const uint8_t *bytes, size_t size) {
+    int unused = size && size < 8 ? 64 - 8 * (int)size : 0;
+    int64_t value = size ? (int64_t)(load64(bytes) << unused) >> unused : 0;
+    if (size <= 8 && value < INT64_C(1) << 59 && value >= -(INT64_C(1) << 59)) {
+        push(reader, ceni_make(CENI_INT, (uint64_t)value));
         return CEN_OK;
     }
-    uint64_t value = little(bytes, size < 8 ? size : 8);
-    if (size && size < 8) {
-        uint64_t sign = UINT64_C(1) << (8 * size - 1);
-        value = (value ^ sign) - sign;
+    if ((size == 8 && value > 0) || (size == 9 && !bytes[8])) {
+        return push_wide(reader, CENI_WIDE, (uint64_t)value, 0);
     }
-    if (size <= 8 && value + (UINT64_C(1) << 59) < UINT64_C(1) << 60) {
-        push(reader, ceni_make(CENI_INT, value));
-    } else if (size == 9 || !(value >> 63)) {
-        return push_wide(reader, CENI_WIDE, value, 0);
-    } else {
-        push(reader, ceni_make(CENI_OTHER, 0));
-    }
+    push(reader, ceni_make(CENI_OTHER, 0));
     return CEN_OK;
 }
 
 /* An index lies below the number of bytes read, as it does for any pickler that counts: so the
  * memo cannot outgrow the input. */
-static cen_status memo_put(ceni_reader *reader, size_t index, const uint8_t *op) {
+static inline cen_status memo_put(ceni_reader *reader, size_t index, const uint8_t *op) {
     if (!have(reader, 1)) {
         return reader->status;
     }
@@ -205,7 +209,7 @@ static cen_status memo_put(ceni_reader *reader, size_t index, const uint8_t *op)
     return CEN_OK;
 }
 
-static cen_status memo_get(ceni_reader *reader, size_t index) {
+static inline cen_status memo_get(ceni_reader *reader, size_t index) {
     if (index >= reader->memo.count || !reader->memo.at[index]) {
         return ceni_read_fail(reader, CEN_ERR_FORMAT, "memo index %zu was never set", index);
     }
@@ -293,17 +297,16 @@ static cen_status drop_to_mark(ceni_reader *reader, bool replace) {
     return CEN_OK;
 }
 
-/* Bytes with a length of `width` bytes before them: text, or bytes that nobody needs. */
+/* Bytes whose length stood before p: text, or bytes that nobody needs. */
 static const uint8_t *op_data(ceni_reader *reader, const uint8_t **op, const uint8_t *p,
-                              size_t width, bool text) {
-    uint64_t size = little(p, width);
+                              uint64_t size, bool text) {
     if (size > CENI_READ_STRING_MAX) {
         ceni_read_fail(reader, CEN_ERR_FORMAT, "a string of %llu bytes; the limit is 16 MiB",
                        (unsigned long long)size);
         return NULL;
     }
     uint32_t id = 0;
-    if (!(p = take(reader, op, p + width, size)) ||
+    if (!(p = take(reader, op, p, size)) ||
         (text && ceni_intern_string(reader, p, (size_t)size, &id))) {
         return NULL;
     }
@@ -312,7 +315,7 @@ static const uint8_t *op_data(ceni_reader *reader, const uint8_t **op, const uin
 }
 
 static const uint8_t *op_long4(ceni_reader *reader, const uint8_t **op, const uint8_t *p) {
-    uint32_t size = (uint32_t)little(p, 4);
+    uint32_t size = (uint32_t)load32(p);
     if (size > CENI_READ_STRING_MAX) {
         ceni_read_fail(reader, CEN_ERR_FORMAT, "an integer of %d bytes", (int)size);
         return NULL;
@@ -443,23 +446,23 @@ static const uint8_t *op_rare(ceni_reader *reader, const uint8_t **op, const uin
         }
         return p + 1;
     case OP_BINFLOAT:
-        bits = __builtin_bswap64(little(p, 8));
+        bits = __builtin_bswap64(load64(p));
         return push_wide(reader, CENI_FLOAT, bits, 0) ? NULL : p + 8;
     case OP_LONG4:
         return op_long4(reader, op, p);
     case OP_SHORT_BINSTRING:
-        return op_data(reader, op, p, 1, true);
+        return op_data(reader, op, p + 1, *p, true);
     case OP_BINSTRING:
-        return op_data(reader, op, p, 4, true);
+        return op_data(reader, op, p + 4, load32(p), true);
     case OP_BINUNICODE8:
-        return op_data(reader, op, p, 8, true);
+        return op_data(reader, op, p + 8, load64(p), true);
     case OP_SHORT_BINBYTES:
-        return op_data(reader, op, p, 1, false);
+        return op_data(reader, op, p + 1, *p, false);
     case OP_BINBYTES:
-        return op_data(reader, op, p, 4, false);
+        return op_data(reader, op, p + 4, load32(p), false);
     case OP_BINBYTES8:
     case OP_BYTEARRAY8:
-        return op_data(reader, op, p, 8, false);
+        return op_data(reader, op, p + 8, load64(p), false);
     default:
         return op_bare(reader, op, p) ? NULL : p;
     }
@@ -471,21 +474,21 @@ static inline const uint8_t *step(ceni_reader *reader, const uint8_t **op, const
     case OP_BINGET:
         return memo_get(reader, *p) ? NULL : p + 1;
     case OP_LONG_BINGET:
-        return memo_get(reader, little(p, 4)) ? NULL : p + 4;
+        return memo_get(reader, load32(p)) ? NULL : p + 4;
     case OP_MEMOIZE:
         return memo_put(reader, reader->memo.count, *op) ? NULL : p;
     case OP_BINPUT:
         return memo_put(reader, *p, *op) ? NULL : p + 1;
     case OP_LONG_BINPUT:
-        return memo_put(reader, little(p, 4), *op) ? NULL : p + 4;
+        return memo_put(reader, load32(p), *op) ? NULL : p + 4;
     case OP_BININT1:
         push(reader, ceni_make(CENI_INT, *p));
         return p + 1;
     case OP_BININT2:
-        push(reader, ceni_make(CENI_INT, little(p, 2)));
+        push(reader, ceni_make(CENI_INT, load16(p)));
         return p + 2;
     case OP_BININT:
-        push(reader, ceni_make(CENI_INT, (uint64_t)(int64_t)(int32_t)little(p, 4)));
+        push(reader, ceni_make(CENI_INT, (uint64_t)(int64_t)(int32_t)load32(p)));
         return p + 4;
     case OP_LONG1: {
         size_t size = *p;
@@ -493,9 +496,9 @@ static inline const uint8_t *step(ceni_reader *reader, const uint8_t **op, const
         return !p || push_long(reader, p, size) ? NULL : p + size;
     }
     case OP_SHORT_BINUNICODE:
-        return op_data(reader, op, p, 1, true);
+        return op_data(reader, op, p + 1, *p, true);
     case OP_BINUNICODE:
-        return op_data(reader, op, p, 4, true);
+        return op_data(reader, op, p + 4, load32(p), true);
     case OP_EMPTY_DICT:
         return new_object(reader, CENI_DICT) ? NULL : p;
     case OP_EMPTY_LIST:
