@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
 cen_status ceni_read_fail(ceni_reader *reader, cen_status status, const char *format, ...) {
     if (!reader->status) {
@@ -20,18 +19,6 @@ cen_status ceni_read_fail(ceni_reader *reader, cen_status status, const char *fo
     return reader->status;
 }
 
-#define HUGE_PAGE ((uintptr_t)2 << 20)
-#define HUGE_FROM ((size_t)16 << 20)
-
-/* Large arrays are filled from the beginning to the end: page faults were a quarter of the time.
- * A hint; where it is refused nothing is lost. */
-static void use_huge_pages(const void *array, size_t size) {
-    uintptr_t at;
-    memcpy(&at, array, sizeof at);
-    uintptr_t first = (at + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
-    (void)madvise((void *)first, (at + size - first) & ~(HUGE_PAGE - 1), MADV_HUGEPAGE);
-}
-
 cen_status ceni_read_grow(ceni_reader *reader, void *array, size_t *capacity, size_t need,
                           size_t size) {
     size_t before = *capacity;
@@ -39,9 +26,6 @@ cen_status ceni_read_grow(ceni_reader *reader, void *array, size_t *capacity, si
         return ceni_read_fail(reader, CEN_ERR_HOST_MEMORY, "no memory for %zu elements", need);
     }
     reader->kept += (*capacity - before) * size;
-    if (*capacity * size >= HUGE_FROM) {
-        use_huge_pages(array, *capacity * size);
-    }
     if (reader->kept > CENI_READ_KEPT_FREE + CENI_READ_KEPT_FACTOR * reader->source.stored) {
         return ceni_read_fail(reader, CEN_ERR_FORMAT,
                               "what it holds is out of proportion to its size (limit: 256 MiB and "
