@@ -159,6 +159,10 @@ def shapes():
     write("truncated-state.pickle", pickle.dumps({"segments": [segment(A, 512, live)], "device_traces": [later]}, 4))
     early = [{"action": "free_completed", "addr": A + 1024, "size": 64, "stream": 0, "time_us": 4, "frames": FRAMES[:1]}]
     write("truncated-free.pickle", pickle.dumps({"segments": [], "device_traces": [early + later]}, 4))
+    # A full ring buffer without frames: a round count, and something alive before it.
+    ring = [{"action": "free_completed", "addr": A, "size": 64, "stream": 0}] + [
+        {"action": ("alloc", "free_completed")[i % 2], "addr": A + 512, "size": 64, "stream": 0} for i in range(1023)]
+    write("truncated-ring.pickle.gz", pickle.dumps({"segments": [], "device_traces": [ring, ring[:-1], ring[1:] + ring[1:2]]}, 4))
     # Frees that record where they were freed prove nothing.
     own = [later[0], dict(later[1], frames=FRAMES[1:])]
     write("free-stacks.pickle", pickle.dumps({"segments": [], "device_traces": [early + own]}, 4))

@@ -226,6 +226,17 @@ static void truncation_needs_evidence(void **state) {
     }
 }
 
+/* 1,024 events; one fewer; 1,024 with nothing alive before. */
+static void a_round_count_is_evidence_if_something_was_alive(void **state) {
+    cen_snapshot *snapshot = read_file("snapshots/truncated-ring.pickle.gz");
+    assert_true(cen_snapshot_get_device(snapshot, 0)->truncated);
+    assert_false(cen_snapshot_get_device(snapshot, 1)->truncated);
+    assert_int_equal(cen_snapshot_get_device(snapshot, 1)->initial_count, 1);
+    assert_false(cen_snapshot_get_device(snapshot, 2)->truncated);
+    assert_int_equal(cen_snapshot_get_device(snapshot, 2)->event_count, 1024);
+    cen_snapshot_free(snapshot);
+}
+
 static void lists_and_dicts_in_several_batches_are_whole(void **state) {
     cen_snapshot *snapshot = read_file("snapshots/batches.pickle.gz");
     const cen_snapshot_device *d = cen_snapshot_get_device(snapshot, 0);
@@ -251,6 +262,7 @@ int main(void) {
         cmocka_unit_test(double_frees_are_counted),
         cmocka_unit_test(events_that_are_shared_keep_each_list_its_order),
         cmocka_unit_test(truncation_needs_evidence),
+        cmocka_unit_test(a_round_count_is_evidence_if_something_was_alive),
         cmocka_unit_test(lists_and_dicts_in_several_batches_are_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
