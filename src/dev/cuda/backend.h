@@ -69,8 +69,8 @@ cen_status ceni_cuda_leave_as(ceni_cuda_scope *scope, cen_status status, const c
 
 cen_status ceni_cuda_status(cu_result result);
 
-/* Lets this thread make calls that a capture elsewhere would forbid (loading code, allocating),
- * which are safe as they touch no captured work; gives what ceni_cuda_restore takes. */
+/* Lets this thread make calls that a capture would forbid (loading code, pinning memory), which are
+ * safe as they touch no captured work; gives what ceni_cuda_restore takes. */
 cu_enum ceni_cuda_relax(const ceni_cu *cu);
 void ceni_cuda_restore(const ceni_cu *cu, cu_enum mode);
 

@@ -1,7 +1,8 @@
 /* Plain device memory, for devices without virtual memory management, and pinned host memory.
  *
  * Pinned memory is portable: every context of the process may use it. The driver says "out of
- * memory" for host memory too; here that becomes CEN_ERR_HOST_MEMORY. */
+ * memory" for host memory too; here that becomes CEN_ERR_HOST_MEMORY. Pinning touches no captured
+ * work, so it is let through beside a capture; cuMemAlloc and cuMemFree are not. */
 #include "dev/cuda/backend.h"
 
 #include <inttypes.h>
@@ -10,9 +11,7 @@ cen_status ceni_cuda_segment_alloc(cen_device *device, uint64_t size, cen_addr *
     ceni_cuda_scope scope = ceni_cuda_enter(device);
     cu_deviceptr segment = 0;
     if (scope.result == CU_SUCCESS) {
-        cu_enum mode = ceni_cuda_relax(scope.cu);
         scope.result = scope.cu->cuMemAlloc(&segment, size);
-        ceni_cuda_restore(scope.cu, mode);
     }
     if (scope.result == CU_SUCCESS) {
         if (ceni_cuda_own(scope.self, CENI_CUDA_SEGMENT, segment, size)) {

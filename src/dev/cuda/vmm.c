@@ -125,9 +125,6 @@ cen_status ceni_cuda_page_map(cen_device *device, cen_addr addr, uint64_t size, 
         return ceni_cuda_leave_as(&scope, CEN_ERR_HOST_MEMORY, "keeping a mapping");
     }
     cen_status status = ceni_cuda_status(scope.result);
-    if (scope.result == CU_ERROR_NOT_SUPPORTED) {
-        status = CEN_ERR_INVALID; /* the driver's answer to a slice of a page */
-    }
     if (status == CEN_ERR_INVALID && holds_mapping(&scope, addr, size)) {
         status = CEN_ERR_BUSY;
     }
