@@ -7,7 +7,7 @@
 #include "cenote/cenote.h"
 
 const cli_command cli_commands[] = {
-    {"help", "[COMMAND]", "what the commands do", cmd_help},
+    {"help", "[COMMAND | --commands]", "what the commands do", cmd_help},
     {0},
 };
 
@@ -31,6 +31,12 @@ static void print_usage(FILE *out) {
 int cmd_help(int argc, char **argv) {
     if (argc < 2) {
         print_usage(stdout);
+        return CLI_OK;
+    }
+    if (!strcmp(argv[1], "--commands")) { /* for the shell's completion */
+        for (const cli_command *c = cli_commands; c->name; c++) {
+            printf("%s\t%s\t%s\n", c->name, c->args, c->summary);
+        }
         return CLI_OK;
     }
     const cli_command *c = find(argv[1]);

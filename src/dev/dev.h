@@ -28,16 +28,16 @@ typedef struct ceni_grant {
 } ceni_grant;
 
 /* Each operation once: used for the table of fault points and of call statistics. */
+/* clang-format off */
 #define CENI_DEV_OPS(X)                                                                            \
-    X(props)                                                                                       \
-    X(mem_info) X(va_reserve) X(va_free) X(page_create) X(page_release) X(page_map) X(page_unmap)  \
-        X(page_access) X(page_export) X(page_import) X(segment_alloc) X(segment_free)              \
-            X(stream_create) X(stream_destroy) X(stream_sync) X(stream_query) X(stream_wait)       \
-                X(stream_capturing) X(event_create) X(event_destroy) X(event_record)               \
-                    X(event_query) X(event_sync) X(event_signal) X(event_elapsed) X(copy)          \
-                        X(copy_peer) X(fill) X(launch) X(host_func) X(pinned_alloc) X(pinned_free) \
-                            X(pinned_register) X(pinned_unregister) X(peer_can_access)             \
-                                X(peer_enable)
+    X(props) X(mem_info) X(va_reserve) X(va_free) X(page_create) X(page_release) X(page_map)       \
+    X(page_unmap) X(page_access) X(page_export) X(page_import) X(segment_alloc)                    \
+    X(segment_free) X(stream_create) X(stream_destroy) X(stream_sync) X(stream_query)              \
+    X(stream_wait) X(stream_capturing) X(event_create) X(event_destroy) X(event_record)            \
+    X(event_query) X(event_sync) X(event_signal) X(event_elapsed) X(copy) X(copy_peer) X(fill)     \
+    X(launch) X(host_func) X(pinned_alloc) X(pinned_free) X(pinned_register)                       \
+    X(pinned_unregister) X(peer_can_access) X(peer_enable)
+/* clang-format on */
 
 enum ceni_dev_op {
 #define CENI_OP_ENUM(name) CENI_OP_##name,

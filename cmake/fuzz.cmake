@@ -1,0 +1,20 @@
+# tests/fuzz/fuzz_*.c: with CENOTE_FUZZ, libFuzzer programs; in other builds, tests that run the
+# committed corpus tests/fuzz/corpus/NAME and small mutations of it, so that no compiler is left out.
+
+file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)
+foreach(source ${fuzz_sources})
+  get_filename_component(name ${source} NAME_WE)
+  string(REPLACE "fuzz_" "" short ${name})
+  if(CENOTE_FUZZ)
+    add_executable(${name} ${source})
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  elseif(CENOTE_TESTS)
+    add_executable(${name} ${source} tests/fuzz/driver.c)
+    add_test(NAME ${name} COMMAND ${name} ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${short})
+    set_tests_properties(${name} PROPERTIES LABELS fuzz TIMEOUT 300)
+  else()
+    continue()
+  endif()
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE cenote_static)
+endforeach()

@@ -1,0 +1,46 @@
+# What `make install` lays down: libraries, headers, pkg-config file, CMake package, manual,
+# completion. Nothing of it knows where it was installed, so the tree can be moved.
+
+include(GNUInstallDirs)
+
+install(TARGETS cenote RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS cenote_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET cenote_shared)
+  install(TARGETS cenote_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+install(DIRECTORY include/cenote DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+
+set(pkgconfig_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+file(RELATIVE_PATH CENOTE_PC_PREFIX /prefix/${pkgconfig_dir} /prefix)
+configure_file(cmake/cenote.pc.in cenote.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/cenote.pc DESTINATION ${pkgconfig_dir})
+
+include(CMakePackageConfigHelpers)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/cenote)
+configure_package_config_file(cmake/cenoteConfig.cmake.in cenoteConfig.cmake
+  INSTALL_DESTINATION ${package_dir} NO_CHECK_REQUIRED_COMPONENTS_MACRO
+  PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
+if(PROJECT_VERSION_MAJOR EQUAL 0)
+  set(compatibility SameMinorVersion)
+else()
+  set(compatibility SameMajorVersion)
+endif()
+write_basic_package_version_file(cenoteConfigVersion.cmake COMPATIBILITY ${compatibility})
+install(FILES ${CMAKE_BINARY_DIR}/cenoteConfig.cmake ${CMAKE_BINARY_DIR}/cenoteConfigVersion.cmake
+  DESTINATION ${package_dir})
+
+foreach(section 1 3 5 7)
+  file(GLOB pages CONFIGURE_DEPENDS man/*.${section})
+  if(pages)
+    install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
+  endif()
+endforeach()
+
+# Completion comes from the command table itself, as the binary lists it.
+set(completion ${CMAKE_BINARY_DIR}/completion/cenote)
+add_custom_command(OUTPUT ${completion}
+  COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/tools/make_completion.py $<TARGET_FILE:cenote> ${completion}
+  DEPENDS cenote ${CMAKE_SOURCE_DIR}/tools/make_completion.py
+  COMMENT "Writing the shell's completion")
+add_custom_target(completion ALL DEPENDS ${completion})
+install(FILES ${completion} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# The shared library shows cen_ symbols and nothing else; the static one adds only ceni_.
+#
+# usage: tests/checks/exports.sh BUILD
+set -euo pipefail
+build=$1
+temp=$(mktemp -d)
+trap 'rm -rf "$temp"' EXIT
+
+stray=$(nm -D --defined-only "$build/libcenote.so" | awk '$2 != "A" { print $3 }' | grep -v '^cen_' || true)
+if [ -n "$stray" ]; then
+    printf 'libcenote.so shows what is not public:\n%s\n' "$stray" >&2
+    exit 1
+fi
+stray=$(nm -g --defined-only "$build/libcenote.a" 2>/dev/null | awk 'NF == 3 { print $3 }' |
+    grep -v '^ceni\?_' || true)
+if [ -n "$stray" ]; then
+    printf 'libcenote.a shows names without our prefix:\n%s\n' "$stray" >&2
+    exit 1
+fi
+
+# And every function that a public header declares is there. A header none of whose functions is there
+# is a part still to come.
+nm -D --defined-only "$build/libcenote.so" | awk '{ sub("@.*", "", $3); print $3 }' | sort -u >"$temp/shown"
+for header in include/cenote/*.h; do
+    tr '\n' ' ' <"$header" | grep -o 'CEN_API [^;(]*(' | grep -o 'cen_[a-z0-9_]*($' | tr -d '(' |
+        sort -u >"$temp/declared" || continue
+    missing=$(comm -23 "$temp/declared" "$temp/shown")
+    if [ -z "$(comm -12 "$temp/declared" "$temp/shown")" ]; then
+        echo "$header: none of its functions is there yet"
+    elif [ -n "$missing" ]; then
+        printf '%s declares what libcenote.so does not have:\n%s\n' "$header" "$missing" >&2
+        exit 1
+    fi
+done
+echo "$(grep -c '^cen_' "$temp/shown") functions shown"

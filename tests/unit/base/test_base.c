@@ -1,0 +1,155 @@
+/* Status, log, memory and fault points: what every other part stands on. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/version.h"
+
+static void each_status_has_a_name_and_a_text(void **state) {
+    (void)state;
+#define CHECK(name, value, text)                                                                   \
+    assert_string_equal(cen_status_name(CEN_##name), "CEN_" #name);                                \
+    assert_string_equal(cen_status_text(CEN_##name), text);                                        \
+    assert_int_equal(CEN_##name, value);
+    CEN_STATUS_MAP(CHECK)
+#undef CHECK
+    assert_string_equal(cen_status_name((cen_status)-999), "CEN_ERR_?");
+    assert_string_equal(cen_status_text((cen_status)1), "unknown status");
+    assert_string_equal(cen_version(), CENI_VERSION);
+}
+
+typedef struct sink {
+    int count;
+    cen_log_level level;
+    char line[2048];
+} sink;
+
+static void take(void *arg, cen_log_level level, const char *message) {
+    sink *s = arg;
+    s->count++;
+    s->level = level;
+    snprintf(s->line, sizeof s->line, "%s", message);
+    errno = EBADF; /* a sink may; the caller must not see it */
+}
+
+static void a_message_reaches_the_sink_up_to_its_level(void **state) {
+    (void)state;
+    sink s = {0};
+    ceni_log(CEN_LOG_ERROR, "nobody listens");
+    cen_log_set(take, &s, CEN_LOG_WARN);
+    errno = ENOENT;
+    assert_int_equal(ceni_fail(CEN_ERR_IO, "%s: %d", "a", 7), CEN_ERR_IO);
+    assert_int_equal(errno, ENOENT);
+    assert_int_equal(s.count, 1);
+    assert_int_equal(s.level, CEN_LOG_ERROR);
+    assert_string_equal(s.line, "a: 7");
+    ceni_log(CEN_LOG_INFO, "not wanted");
+    assert_int_equal(s.count, 1);
+    char longest[4000];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    ceni_log(CEN_LOG_WARN, "%s", longest);
+    assert_int_equal(strlen(s.line), 1023);
+    cen_log_set(NULL, NULL, CEN_LOG_DEBUG);
+    ceni_log(CEN_LOG_ERROR, "nobody listens");
+    assert_int_equal(s.count, 2);
+}
+
+static void an_array_grows_and_stays_when_it_cannot(void **state) {
+    (void)state;
+    uint32_t *array = NULL;
+    size_t capacity = 0;
+    for (uint32_t i = 0; i < 1000; i++) {
+        assert_int_equal(ceni_grow(&array, &capacity, i + 1, sizeof *array), 0);
+        array[i] = i;
+    }
+    assert_int_equal(array[999], 999);
+    size_t before = capacity;
+    assert_int_equal(ceni_grow(&array, &capacity, SIZE_MAX, sizeof *array), -1);
+    assert_int_equal(ceni_grow(&array, &capacity, SIZE_MAX / 2, sizeof *array), -1);
+    ceni_fault_set(&ceni_fault_points[CENI_FAULT_HOST_MEMORY], 1, false);
+    assert_int_equal(ceni_grow(&array, &capacity, capacity + 1, sizeof *array), -1);
+    assert_int_equal(capacity, before);
+    assert_int_equal(array[500], 500);
+    ceni_free(array);
+}
+
+static void zero_bytes_are_a_pointer_of_their_own(void **state) {
+    (void)state;
+    void *a = ceni_malloc(0), *b = ceni_calloc(0, 0), *c = ceni_realloc(NULL, 0);
+    assert_non_null(a);
+    assert_non_null(b);
+    assert_non_null(c);
+    assert_ptr_not_equal(a, b);
+    ceni_free(a);
+    ceni_free(b);
+    ceni_free(c);
+    char *copy = ceni_strdup("text");
+    assert_string_equal(copy, "text");
+    ceni_free(copy);
+}
+
+static void the_nth_call_fails(void **state) {
+    (void)state;
+    ceni_fault_arm *arm = &ceni_fault_points[CENI_FAULT_IO];
+    assert_false(ceni_fault(CENI_FAULT_IO));
+    ceni_fault_set(arm, 3, false);
+    assert_false(ceni_fault(CENI_FAULT_IO));
+    assert_false(ceni_fault(CENI_FAULT_IO));
+    assert_true(ceni_fault(CENI_FAULT_IO));
+    assert_false(ceni_fault(CENI_FAULT_IO));
+    ceni_fault_set(arm, 2, true);
+    assert_false(ceni_fault(CENI_FAULT_IO));
+    assert_true(ceni_fault(CENI_FAULT_IO));
+    assert_true(ceni_fault(CENI_FAULT_IO));
+    ceni_fault_set(arm, 0, false);
+    assert_false(ceni_fault(CENI_FAULT_IO));
+}
+
+enum { THREADS = 4, CALLS = 5000 };
+
+static void *call_often(void *arg) {
+    int *failed = arg;
+    for (int i = 0; i < CALLS; i++) {
+        *failed += ceni_fault(CENI_FAULT_IO);
+    }
+    return NULL;
+}
+
+static void exactly_one_call_fails_among_threads(void **state) {
+    (void)state;
+    pthread_t threads[THREADS];
+    int failed[THREADS] = {0}, sum = 0;
+    ceni_fault_set(&ceni_fault_points[CENI_FAULT_IO], THREADS * CALLS / 2, false);
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, call_often, &failed[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        sum += failed[i];
+    }
+    assert_int_equal(sum, 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_status_has_a_name_and_a_text),
+        cmocka_unit_test(a_message_reaches_the_sink_up_to_its_level),
+        cmocka_unit_test(an_array_grows_and_stays_when_it_cannot),
+        cmocka_unit_test(zero_bytes_are_a_pointer_of_their_own),
+        cmocka_unit_test(the_nth_call_fails),
+        cmocka_unit_test(exactly_one_call_fails_among_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

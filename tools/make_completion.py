@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""Writes bash's completion for cenote from the command table that the binary itself lists.
+
+usage: tools/make_completion.py CENOTE OUTPUT
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+TEMPLATE = """\
+# bash completion for cenote, made from its command table
+_cenote() {{
+    local word=${{COMP_WORDS[COMP_CWORD]}}
+    COMPREPLY=()
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        mapfile -t COMPREPLY < <(compgen -W '{commands} --help --version' -- "$word")
+        return
+    fi
+    case ${{COMP_WORDS[1]}} in
+{cases}
+    esac
+    if [ ${{#COMPREPLY[@]}} -eq 0 ]; then
+        mapfile -t COMPREPLY < <(compgen -f -- "$word")
+    fi
+}}
+complete -o filenames -F _cenote cenote
+"""
+CASE = "    {name}) mapfile -t COMPREPLY < <(compgen -W '{words}' -- \"$word\") ;;"
+
+
+def main():
+    binary, output = sys.argv[1:]
+    listing = subprocess.run([binary, "help", "--commands"], check=True, capture_output=True, text=True)
+    rows = [line.split("\t") for line in listing.stdout.splitlines()]
+    names = " ".join(row[0] for row in rows)
+    cases = []
+    for name, args, _summary in rows:
+        words = names if name == "help" else " ".join([*re.findall(r"--[a-z][a-z-]*", args), "--help"])
+        cases.append(CASE.format(name=name, words=words))
+    out = Path(output)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(TEMPLATE.format(commands=names, cases="\n".join(cases)))
+
+
+if __name__ == "__main__":
+    main()
