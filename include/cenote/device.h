@@ -2,7 +2,8 @@
  *
  * Addresses of device memory are integers (cen_addr); on both backends an address is valid in this
  * process's unified address space. Streams and events are handles: on CUDA the CUstream and CUevent
- * themselves, so a framework's stream can be passed as it is; 0 is the default stream.
+ * themselves, so a framework's stream can be passed as it is; 0 is the default stream (on the host a
+ * stream like the others: it orders nothing but itself).
  * Unless said otherwise a function may be called from any thread, sizes are in bytes, and output
  * arguments are set only on success. */
 #ifndef CENOTE_DEVICE_H
@@ -53,8 +54,8 @@ typedef struct cen_device_props {
 } cen_device_props;
 
 /* Opens a device named "cuda", "cuda:N", "host" or "host:N" (N from 0). Opening the same device
- * again gives an independent object over the same hardware. On CUDA this retains the primary
- * context. CEN_ERR_NO_DEVICE: no driver or no such ordinal (the log says which);
+ * again gives an independent object: on CUDA over the same hardware (the primary context is
+ * retained), on the host an emulated card of its own, with its own capacity. CEN_ERR_NO_DEVICE: no driver or no such ordinal (the log says which);
  * CEN_ERR_INVALID: the name is malformed. */
 CEN_API cen_status cen_device_open(const char *name, cen_device **device);
 

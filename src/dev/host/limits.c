@@ -1,0 +1,81 @@
+/* Failures of the kernel, told apart: a limit that can be raised is named with its value and how.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "dev/host/host_int.h"
+
+static long count_lines(const char *path) {
+    FILE *file = fopen(path, "re");
+    long lines = 0;
+    for (int c; file && (c = getc(file)) != EOF;) {
+        lines += c == '\n';
+    }
+    if (file) {
+        fclose(file);
+    }
+    return lines;
+}
+
+static long read_number(const char *path) {
+    FILE *file = fopen(path, "re");
+    long number = 0;
+    if (file) {
+        if (fscanf(file, "%ld", &number) != 1) {
+            number = 0;
+        }
+        fclose(file);
+    }
+    return number;
+}
+
+cen_status ceni_host_map_failed(const char *what, int error) {
+    if (error != ENOMEM) {
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "%s: %s", what, strerror(error));
+    }
+    long most = read_number("/proc/sys/vm/max_map_count");
+    long now = count_lines("/proc/self/maps");
+    if (most && now >= most - 16) { /* maps of the kernel's own (vsyscall) are not counted there */
+        return ceni_fail(CEN_ERR_LIMIT,
+                         "%s: %ld memory maps of at most %ld; raise it with sysctl -w "
+                         "vm.max_map_count=%ld",
+                         what, now, most, most * 4);
+    }
+    struct rlimit limit;
+    if (!getrlimit(RLIMIT_AS, &limit) && limit.rlim_cur != RLIM_INFINITY) {
+        return ceni_fail(CEN_ERR_LIMIT,
+                         "%s: address space is limited to %llu bytes; raise it with ulimit -v",
+                         what, (unsigned long long)limit.rlim_cur);
+    }
+    return ceni_fail(CEN_ERR_HOST_MEMORY, "%s: %s", what, strerror(error));
+}
+
+cen_status ceni_host_fd_failed(const char *what, int error) {
+    struct rlimit limit;
+    if (error == EMFILE && !getrlimit(RLIMIT_NOFILE, &limit)) {
+        return ceni_fail(
+            CEN_ERR_LIMIT,
+            "%s: %llu open files of at most %llu; raise it with ulimit -n (up to %llu)", what,
+            (unsigned long long)limit.rlim_cur, (unsigned long long)limit.rlim_cur,
+            (unsigned long long)limit.rlim_max);
+    }
+    if (error == ENFILE) {
+        return ceni_fail(CEN_ERR_LIMIT,
+                         "%s: the system's open files are at their most, %ld; raise it with sysctl "
+                         "-w fs.file-max",
+                         what, read_number("/proc/sys/fs/file-max"));
+    }
+    return ceni_fail(error == ENOMEM ? CEN_ERR_HOST_MEMORY : CEN_ERR_IO, "%s: %s", what,
+                     strerror(error));
+}
+
+cen_status ceni_host_thread_failed(int error) {
+    struct rlimit limit = {0};
+    getrlimit(RLIMIT_NPROC, &limit);
+    return ceni_fail(CEN_ERR_LIMIT,
+                     "a stream's thread: %s; at most %llu processes and threads; raise it with "
+                     "ulimit -u",
+                     strerror(error), (unsigned long long)limit.rlim_cur);
+}

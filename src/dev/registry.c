@@ -1,0 +1,6 @@
+#include "dev/dev.h"
+
+const ceni_backend *const ceni_backends[] = {
+    &ceni_backend_host,
+    NULL,
+};
