@@ -110,6 +110,11 @@ cen_status ceni_cuda_stream_sync(cen_device *device, cen_stream stream);
 cen_status ceni_cuda_stream_query(cen_device *device, cen_stream stream);
 cen_status ceni_cuda_stream_wait(cen_device *device, cen_stream stream, cen_event event);
 cen_status ceni_cuda_stream_capturing(cen_device *device, cen_stream stream, bool *capturing);
+cen_status ceni_cuda_capture_begin(cen_device *device, cen_stream stream);
+cen_status ceni_cuda_capture_end(cen_device *device, cen_stream stream, ceni_graph **graph);
+cen_status ceni_cuda_graph_launch(cen_device *device, ceni_graph *graph, cen_stream stream);
+void ceni_cuda_graph_destroy(cen_device *device, ceni_graph *graph);
+
 cen_status ceni_cuda_event_create(cen_device *device, unsigned flags, cen_event *event);
 cen_status ceni_cuda_event_destroy(cen_device *device, cen_event event);
 cen_status ceni_cuda_event_record(cen_device *device, cen_event event, cen_stream stream);

@@ -280,4 +280,8 @@ const ceni_backend ceni_backend_cuda = {
     .pinned_unregister = ceni_cuda_pinned_unregister,
     .peer_can_access = peer_can_access,
     .peer_enable = peer_enable,
+    .capture_begin = ceni_cuda_capture_begin,
+    .capture_end = ceni_cuda_capture_end,
+    .graph_launch = ceni_cuda_graph_launch,
+    .graph_destroy = ceni_cuda_graph_destroy,
 };

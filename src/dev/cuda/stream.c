@@ -1,4 +1,4 @@
-/* Streams, events, copies and fills, and capture into graphs.
+/* Streams, events, copies and fills.
  *
  * Handles are the driver's own, so a framework's stream or event can be passed. Streams of ours do
  * not synchronise with the legacy default stream (0). A stream's handle names its context, so these
@@ -77,27 +77,6 @@ cen_status ceni_cuda_stream_wait(cen_device *device, cen_stream stream, cen_even
         scope.result = scope.cu->cuStreamWaitEvent(stream_of(stream), event_of(event), 0);
     }
     return ceni_cuda_leave(&scope, "making the stream %#" PRIxPTR " wait for an event", stream);
-}
-
-/* The default stream counts as capturing while a capture on another, blocking stream forbids its
- * use; so does a stream whose capture was broken and not ended yet. */
-cen_status ceni_cuda_stream_capturing(cen_device *device, cen_stream stream, bool *capturing) {
-    ceni_cuda_scope scope = ceni_cuda_enter(device);
-    cu_enum status = CU_CAPTURE_NONE;
-    bool implicit = false;
-    if (scope.result == CU_SUCCESS) {
-        scope.result = scope.cu->cuStreamIsCapturing(stream_of(stream), &status);
-    }
-    if (scope.result == CU_ERROR_CAPTURE_IMPLICIT) {
-        implicit = true;
-        scope.result = CU_SUCCESS;
-    } else if (scope.result == CU_ERROR_NOT_SUPPORTED) {
-        scope.result = CU_SUCCESS; /* a driver that cannot capture */
-    }
-    if (scope.result == CU_SUCCESS) {
-        *capturing = implicit || status != CU_CAPTURE_NONE;
-    }
-    return ceni_cuda_leave(&scope, "asking whether the stream %#" PRIxPTR " is capturing", stream);
 }
 
 cen_status ceni_cuda_event_create(cen_device *device, unsigned flags, cen_event *event) {
