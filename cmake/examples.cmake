@@ -1,5 +1,5 @@
-# examples/NAME.c and bench/bench_*.c: programs against the public headers and the shared library.
-# Examples also run as tests, on the host backend unless they choose another.
+# examples/NAME.c: programs against the public headers and the shared library. They also run as tests,
+# on the host backend unless they choose another.
 
 file(GLOB examples CONFIGURE_DEPENDS examples/*.c)
 foreach(source ${examples})
@@ -10,13 +10,4 @@ foreach(source ${examples})
     OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/examples)
   add_test(NAME example_${name} COMMAND example_${name})
   set_tests_properties(example_${name} PROPERTIES LABELS examples SKIP_RETURN_CODE 77 TIMEOUT 60)
-endforeach()
-
-file(GLOB benches CONFIGURE_DEPENDS bench/bench_*.c)
-foreach(source ${benches})
-  get_filename_component(name ${source} NAME_WE)
-  add_executable(${name} ${source})
-  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE cenote_shared m)
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
 endforeach()
