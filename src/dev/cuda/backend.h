@@ -29,6 +29,7 @@ typedef struct ceni_cuda_thing {
     uint64_t handle;
     uint64_t size;
     enum ceni_cuda_kind kind;
+    unsigned refs; /* an imported page can have the handle of one that is here */
 } ceni_cuda_thing;
 
 /* A hash set of things, by (kind, handle); src/dev/cuda/owned.c. */
@@ -80,6 +81,12 @@ bool ceni_cuda_own(ceni_cuda_device *self, enum ceni_cuda_kind kind, uint64_t ha
 /* Forgets it, before it is released (afterwards the driver may give the handle out again). Returns
  * its size; 0 if it is not this device's. */
 uint64_t ceni_cuda_disown(ceni_cuda_device *self, enum ceni_cuda_kind kind, uint64_t handle);
+
+/* Its size; 0 if it is not this device's. */
+uint64_t ceni_cuda_size_of(ceni_cuda_device *self, enum ceni_cuda_kind kind, uint64_t handle);
+/* Whether a thing's handle lies in [from, from + size); looks at all. */
+bool ceni_cuda_any_within(ceni_cuda_device *self, enum ceni_cuda_kind kind, uint64_t from,
+                          uint64_t size);
 
 /* Drops the loaded kernels; the context is current. */
 void ceni_cuda_unload_kernels(ceni_cuda_device *self);

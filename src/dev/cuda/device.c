@@ -131,6 +131,35 @@ static void release(const ceni_cu *cu, const ceni_cuda_thing *thing) {
     }
 }
 
+/* A stream that is still being captured can be neither waited for nor destroyed. */
+static void end_captures(const ceni_cuda_device *self) {
+    for (size_t i = 0; i < self->owned.capacity; i++) {
+        const ceni_cuda_thing *thing = &self->owned.slots[i];
+        cu_stream stream = (cu_stream)(uintptr_t)thing->handle;
+        cu_enum status = CU_CAPTURE_NONE;
+        cu_graph graph = NULL;
+        if (thing->kind == CENI_CUDA_STREAM &&
+            self->cu->cuStreamIsCapturing(stream, &status) == CU_SUCCESS &&
+            status != CU_CAPTURE_NONE) {
+            self->cu->cuStreamEndCapture(stream, &graph);
+        }
+        if (graph) {
+            self->cu->cuGraphDestroy(graph);
+        }
+    }
+}
+
+static void release_all(const ceni_cuda_device *self) {
+    for (int kind = CENI_CUDA_STREAM; kind < CENI_CUDA_KINDS; kind++) {
+        for (size_t i = 0; i < self->owned.capacity; i++) {
+            const ceni_cuda_thing *thing = &self->owned.slots[i];
+            for (unsigned n = 0; (int)thing->kind == kind && n < thing->refs; n++) {
+                release(self->cu, thing);
+            }
+        }
+    }
+}
+
 /* Failures are ignored: there is nothing to be done about them, and when the driver is shutting
  * down it has released everything itself. */
 static void device_close(cen_device *device) {
@@ -139,16 +168,11 @@ static void device_close(cen_device *device) {
     const ceni_cu *cu = scope.cu;
     if (scope.result == CU_SUCCESS) {
         cu_enum capture = CU_CAPTURE_NONE;
+        end_captures(self);
         if (cu->cuStreamIsCapturing(NULL, &capture) == CU_SUCCESS && capture == CU_CAPTURE_NONE) {
             cu->cuStreamSynchronize(NULL);
         }
-        for (int kind = CENI_CUDA_STREAM; kind < CENI_CUDA_KINDS; kind++) {
-            for (size_t i = 0; i < self->owned.capacity; i++) {
-                if ((int)self->owned.slots[i].kind == kind) {
-                    release(cu, &self->owned.slots[i]);
-                }
-            }
-        }
+        release_all(self);
         ceni_cuda_unload_kernels(self);
     }
     scope.result = CU_SUCCESS;

@@ -10,6 +10,9 @@
 cen_status ceni_cuda_segment_alloc(cen_device *device, uint64_t size, cen_addr *addr) {
     ceni_cuda_scope scope = ceni_cuda_enter(device);
     cu_deviceptr segment = 0;
+    if (scope.result == CU_SUCCESS && size > device->total_bytes) {
+        scope.result = CU_ERROR_OUT_OF_MEMORY;
+    }
     if (scope.result == CU_SUCCESS) {
         scope.result = scope.cu->cuMemAlloc(&segment, size);
     }
@@ -29,7 +32,7 @@ cen_status ceni_cuda_segment_free(cen_device *device, cen_addr addr) {
     ceni_cuda_scope scope = ceni_cuda_enter(device);
     if (scope.result == CU_SUCCESS) {
         uint64_t size = ceni_cuda_disown(scope.self, CENI_CUDA_SEGMENT, addr);
-        scope.result = scope.cu->cuMemFree(addr);
+        scope.result = size ? scope.cu->cuMemFree(addr) : CU_ERROR_INVALID_VALUE;
         if (scope.result != CU_SUCCESS && size) {
             ceni_cuda_own(scope.self, CENI_CUDA_SEGMENT, addr, size);
         }
@@ -66,7 +69,7 @@ cen_status ceni_cuda_pinned_free(cen_device *device, void *ptr) {
     ceni_cuda_scope scope = ceni_cuda_enter(device);
     if (scope.result == CU_SUCCESS) {
         uint64_t size = ceni_cuda_disown(scope.self, CENI_CUDA_PINNED, (uintptr_t)ptr);
-        scope.result = scope.cu->cuMemFreeHost(ptr);
+        scope.result = size ? scope.cu->cuMemFreeHost(ptr) : CU_ERROR_INVALID_VALUE;
         if (scope.result != CU_SUCCESS && size) {
             ceni_cuda_own(scope.self, CENI_CUDA_PINNED, (uintptr_t)ptr, size);
         }
@@ -93,7 +96,7 @@ cen_status ceni_cuda_pinned_unregister(cen_device *device, void *ptr) {
     ceni_cuda_scope scope = ceni_cuda_enter(device);
     if (scope.result == CU_SUCCESS) {
         uint64_t size = ceni_cuda_disown(scope.self, CENI_CUDA_REGISTERED, (uintptr_t)ptr);
-        scope.result = scope.cu->cuMemHostUnregister(ptr);
+        scope.result = size ? scope.cu->cuMemHostUnregister(ptr) : CU_ERROR_INVALID_VALUE;
         if (scope.result != CU_SUCCESS && size) {
             ceni_cuda_own(scope.self, CENI_CUDA_REGISTERED, (uintptr_t)ptr, size);
         }

@@ -1,4 +1,5 @@
-/* What a device object made and still holds, so that closing it releases what its user left.
+/* What a device object made and still holds: closing it releases what its user left, and a handle
+ * that is not ours is refused where the driver would take it for another's.
  *
  * Open addressing with linear probing; a removal shifts the entries behind it back, so no
  * tombstones. At most half full. A lookup is a few cache lines, small beside any driver call. */
@@ -61,8 +62,12 @@ bool ceni_cuda_own(ceni_cuda_device *self, enum ceni_cuda_kind kind, uint64_t ha
     bool ok = owned->count * 2 < owned->capacity || grow(owned);
     if (ok) {
         ceni_cuda_thing *slot = probe(owned, kind, handle);
-        owned->count += slot->kind == CENI_CUDA_NOTHING;
-        *slot = (ceni_cuda_thing){handle, size, kind};
+        if (slot->kind == CENI_CUDA_NOTHING) {
+            *slot = (ceni_cuda_thing){.handle = handle, .kind = kind};
+            owned->count++;
+        }
+        slot->size = size;
+        slot->refs++;
     }
     pthread_mutex_unlock(&owned->lock);
     return ok;
@@ -76,9 +81,33 @@ uint64_t ceni_cuda_disown(ceni_cuda_device *self, enum ceni_cuda_kind kind, uint
         ceni_cuda_thing *slot = probe(owned, kind, handle);
         if (slot->kind != CENI_CUDA_NOTHING) {
             size = slot->size;
-            remove_at(owned, (size_t)(slot - owned->slots));
+            if (--slot->refs == 0) {
+                remove_at(owned, (size_t)(slot - owned->slots));
+            }
         }
     }
     pthread_mutex_unlock(&owned->lock);
     return size;
+}
+
+uint64_t ceni_cuda_size_of(ceni_cuda_device *self, enum ceni_cuda_kind kind, uint64_t handle) {
+    ceni_cuda_owned *owned = &self->owned;
+    pthread_mutex_lock(&owned->lock);
+    const ceni_cuda_thing *slot = owned->count ? probe(owned, kind, handle) : NULL;
+    uint64_t size = slot && slot->kind != CENI_CUDA_NOTHING ? slot->size : 0;
+    pthread_mutex_unlock(&owned->lock);
+    return size;
+}
+
+bool ceni_cuda_any_within(ceni_cuda_device *self, enum ceni_cuda_kind kind, uint64_t from,
+                          uint64_t size) {
+    ceni_cuda_owned *owned = &self->owned;
+    bool found = false;
+    pthread_mutex_lock(&owned->lock);
+    for (size_t i = 0; i < owned->capacity && !found; i++) {
+        const ceni_cuda_thing *thing = &owned->slots[i];
+        found = thing->kind == kind && thing->handle - from < size;
+    }
+    pthread_mutex_unlock(&owned->lock);
+    return found;
 }

@@ -1,8 +1,8 @@
 /* Reserved addresses, physical pages and mappings: the driver's virtual memory management.
  *
- * A page is the driver's allocation handle. The driver itself refuses to map over a mapping and to
- * free a range that holds one; only after such a refusal do we look why, so that steady state pays
- * nothing for the difference between CEN_ERR_BUSY and CEN_ERR_INVALID. */
+ * A page is the driver's allocation handle. What a device object reserved, created and mapped it
+ * also remembers, so that the contract's refusals do not rest on what a driver version happens to
+ * check; a range is unmapped through the device object that mapped it. */
 #include "dev/cuda/backend.h"
 
 #include <fcntl.h>
@@ -12,8 +12,8 @@
 
 enum { MAX_GRANTS = 64 };
 
-/* Whether any page is mapped in a range. */
-static bool holds_mapping(const ceni_cuda_scope *scope, cen_addr addr, uint64_t size) {
+/* Whether any page is mapped in a range, by whomever. */
+static bool is_mapped(const ceni_cuda_scope *scope, cen_addr addr, uint64_t size) {
     uint64_t step = scope->self->base.granularity;
     for (cen_addr at = addr; at < addr + size; at += step) {
         cu_handle handle;
@@ -45,25 +45,22 @@ cen_status ceni_cuda_va_reserve(cen_device *device, uint64_t size, uint64_t alig
 
 cen_status ceni_cuda_va_free(cen_device *device, cen_addr addr, uint64_t size) {
     ceni_cuda_scope scope = ceni_cuda_enter(device);
-    uint64_t owned = 0;
-    if (scope.result == CU_SUCCESS) {
-        owned = ceni_cuda_disown(scope.self, CENI_CUDA_VA, addr);
-        scope.result = owned && owned != size ? CU_ERROR_INVALID_VALUE
-                                              : scope.cu->cuMemAddressFree(addr, size);
+    if (scope.result == CU_SUCCESS && (ceni_cuda_size_of(scope.self, CENI_CUDA_VA, addr) != size)) {
+        scope.result = CU_ERROR_INVALID_VALUE;
+    }
+    if (scope.result == CU_SUCCESS &&
+        ceni_cuda_any_within(scope.self, CENI_CUDA_MAPPING, addr, size)) {
+        scope.result = CU_ERROR_ALREADY_MAPPED;
     }
     if (scope.result == CU_SUCCESS) {
-        return ceni_cuda_leave(&scope, "freeing addresses");
-    }
-    cen_status status = ceni_cuda_status(scope.result);
-    if (owned) {
-        ceni_cuda_own(scope.self, CENI_CUDA_VA, addr, owned);
-        if (status == CEN_ERR_INVALID && owned == size && holds_mapping(&scope, addr, size)) {
-            status = CEN_ERR_BUSY;
+        ceni_cuda_disown(scope.self, CENI_CUDA_VA, addr);
+        scope.result = scope.cu->cuMemAddressFree(addr, size);
+        if (scope.result != CU_SUCCESS) {
+            ceni_cuda_own(scope.self, CENI_CUDA_VA, addr, size);
         }
     }
-    return ceni_cuda_leave_as(&scope, status,
-                              "freeing the addresses %#" PRIx64 " to +%" PRIu64 " bytes%s", addr,
-                              size, status == CEN_ERR_BUSY ? ", which hold a mapping" : "");
+    return ceni_cuda_leave(&scope, "freeing the addresses %#" PRIx64 " to +%" PRIu64 " bytes", addr,
+                           size);
 }
 
 cen_status ceni_cuda_page_create(cen_device *device, uint64_t size, unsigned flags,
@@ -80,6 +77,9 @@ cen_status ceni_cuda_page_create(cen_device *device, uint64_t size, unsigned fla
     if (scope.result == CU_SUCCESS && ((flags & CENI_PAGE_EXPORTABLE && !self->export_fd) ||
                                        (flags & CENI_PAGE_RDMA && !self->rdma))) {
         scope.result = CU_ERROR_NOT_SUPPORTED;
+    }
+    if (scope.result == CU_SUCCESS && size > device->total_bytes) {
+        scope.result = CU_ERROR_OUT_OF_MEMORY;
     }
     if (scope.result == CU_SUCCESS) {
         scope.result = scope.cu->cuMemCreate(&handle, size, &prop, 0);
@@ -111,38 +111,52 @@ cen_status ceni_cuda_page_release(cen_device *device, ceni_page page) {
     return ceni_cuda_leave(&scope, "releasing the page %#" PRIx64, page);
 }
 
+/* What the driver would say to a mapping of a part of the page, or of more than it; a page of
+ * another device object is the driver's to judge. */
+static cu_result check_whole(const ceni_cuda_scope *scope, ceni_page page, uint64_t size) {
+    uint64_t whole = ceni_cuda_size_of(scope->self, CENI_CUDA_PAGE, page);
+    if (!whole || whole == size) {
+        return CU_SUCCESS;
+    }
+    return size < whole ? CU_ERROR_NOT_SUPPORTED : CU_ERROR_INVALID_VALUE;
+}
+
 cen_status ceni_cuda_page_map(cen_device *device, cen_addr addr, uint64_t size, ceni_page page) {
     ceni_cuda_scope scope = ceni_cuda_enter(device);
     if (scope.result == CU_SUCCESS) {
-        scope.result = scope.cu->cuMemMap(addr, size, 0, page, 0);
+        scope.result = check_whole(&scope, page, size);
     }
     if (scope.result == CU_SUCCESS) {
-        if (ceni_cuda_own(scope.self, CENI_CUDA_MAPPING, addr, size)) {
-            return ceni_cuda_leave(&scope, "mapping");
+        scope.result = scope.cu->cuMemMap(addr, size, 0, page, 0);
+        if (scope.result != CU_SUCCESS && is_mapped(&scope, addr, size)) {
+            scope.result = CU_ERROR_ALREADY_MAPPED;
         }
+    }
+    if (scope.result == CU_SUCCESS && !ceni_cuda_own(scope.self, CENI_CUDA_MAPPING, addr, size)) {
         scope.cu->cuMemUnmap(addr, size);
         scope.result = CU_ERROR_OUT_OF_MEMORY;
         return ceni_cuda_leave_as(&scope, CEN_ERR_HOST_MEMORY, "keeping a mapping");
     }
-    cen_status status = ceni_cuda_status(scope.result);
-    if (status == CEN_ERR_INVALID && holds_mapping(&scope, addr, size)) {
-        status = CEN_ERR_BUSY;
-    }
-    return ceni_cuda_leave_as(
-        &scope, status, "mapping the page %#" PRIx64 " of %" PRIu64 " bytes at %#" PRIx64 "%s",
-        page, size, addr, status == CEN_ERR_BUSY ? ", where something is mapped" : "");
+    return ceni_cuda_leave(&scope,
+                           "mapping the page %#" PRIx64 " of %" PRIu64 " bytes at %#" PRIx64, page,
+                           size, addr);
 }
 
 cen_status ceni_cuda_page_unmap(cen_device *device, cen_addr addr, uint64_t size) {
     ceni_cuda_scope scope = ceni_cuda_enter(device);
+    cen_addr end = addr + size;
+    for (cen_addr at = addr; scope.result == CU_SUCCESS && at < end;) {
+        uint64_t one = ceni_cuda_size_of(scope.self, CENI_CUDA_MAPPING, at);
+        if (!one || one > end - at) {
+            scope.result = CU_ERROR_NOT_MAPPED; /* not filled by whole mappings */
+        }
+        at += one;
+    }
     if (scope.result == CU_SUCCESS) {
         scope.result = scope.cu->cuMemUnmap(addr, size);
     }
-    if (scope.result == CU_SUCCESS) {
-        for (cen_addr at = addr; at < addr + size;) {
-            uint64_t one = ceni_cuda_disown(scope.self, CENI_CUDA_MAPPING, at);
-            at += one ? one : device->granularity;
-        }
+    for (cen_addr at = addr; scope.result == CU_SUCCESS && at < end;) {
+        at += ceni_cuda_disown(scope.self, CENI_CUDA_MAPPING, at);
     }
     return ceni_cuda_leave(&scope, "unmapping %#" PRIx64 " to +%" PRIu64 " bytes", addr, size);
 }

@@ -174,6 +174,8 @@ static void close_releases(void) {
             EXPECT(cuda->stream_destroy(device, stream) == CEN_OK);
         }
     }
+    EXPECT(cuda->va_free(device, range, COUNT * (uint64_t)PAGE) == CEN_ERR_BUSY);
+    EXPECT(cuda->page_unmap(device, range + 1, PAGE) == CEN_ERR_INVALID);
     EXPECT(cuda->page_unmap(device, range, COUNT / 2 * (uint64_t)PAGE) == CEN_OK);
     ceni_cuda_device *self = (ceni_cuda_device *)device;
     EXPECT(self->owned.count == 3 + COUNT / 2 + 3 * (COUNT - (COUNT + 2) / 3));
