@@ -268,7 +268,10 @@ cen_status ceni_host_event_elapsed(cen_device *device, cen_event start, cen_even
 
 /* Makes the stream wait for the event's point as it is now. (locked) */
 static cen_status wait_for(host_stream *stream, host_point *point) {
-    if (point && point->capture) {
+    if (!point) {
+        return CEN_OK;
+    }
+    if (point->capture) {
         return ceni_host_capture_join(stream, point);
     }
     if (stream->capture) {
@@ -276,7 +279,7 @@ static cen_status wait_for(host_stream *stream, host_point *point) {
         return ceni_fail(CEN_ERR_CAPTURE,
                          "stream_wait: a capturing stream cannot wait for work outside of it");
     }
-    if (!point || (point->done && !stream->head)) {
+    if (point->done && !stream->head) {
         return CEN_OK;
     }
     host_op *op = ceni_host_op_new(HOST_WAIT, 0);
