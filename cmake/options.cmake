@@ -14,17 +14,28 @@ if(CENOTE_DEBUG)
   add_compile_definitions(CENI_DEBUG=1)
 endif()
 
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU") # whether it warns depends on the level of optimisation
+  add_compile_options(-Wno-format-truncation)
+endif()
+
 set(sanitize "${CENOTE_SANITIZE}")
 if(CENOTE_FUZZ)
   if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "CENOTE_FUZZ needs clang (CC=clang): libFuzzer is part of it")
   endif()
-  set(sanitize "address,undefined")
+  if(CMAKE_C_COMPILER_ID STREQUAL "GNU") # whether it warns depends on the level of optimisation
+  add_compile_options(-Wno-format-truncation)
+endif()
+
+set(sanitize "address,undefined")
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 if(sanitize)
   add_compile_options(-fsanitize=${sanitize} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${sanitize})
+  if(CMAKE_C_COMPILER_ID STREQUAL "GNU") # its guesses about flow go wrong in instrumented code
+    add_compile_options(-Wno-maybe-uninitialized -Wno-stringop-overflow)
+  endif()
 endif()
 
 if(CENOTE_STATIC)
