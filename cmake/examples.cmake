@@ -1,6 +1,5 @@
-# examples/NAME.c and bench/bench_*.c: programs against the public headers and the shared library.
-# Examples also run as tests, on the host backend unless they choose another. The other bench/*.c are
-# what the benchmarks share.
+# examples/NAME.c: programs against the public headers and the shared library. They also run as tests,
+# on the host backend unless they choose another.
 
 file(GLOB examples CONFIGURE_DEPENDS examples/*.c)
 foreach(source ${examples})
@@ -11,16 +10,4 @@ foreach(source ${examples})
     OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/examples)
   add_test(NAME example_${name} COMMAND example_${name})
   set_tests_properties(example_${name} PROPERTIES LABELS examples SKIP_RETURN_CODE 77 TIMEOUT 60)
-endforeach()
-
-file(GLOB benches CONFIGURE_DEPENDS bench/bench_*.c)
-file(GLOB bench_shared CONFIGURE_DEPENDS bench/*.c)
-list(FILTER bench_shared EXCLUDE REGEX "/bench_[^/]*$")
-foreach(source ${benches})
-  get_filename_component(name ${source} NAME_WE)
-  add_executable(${name} ${source} ${bench_shared})
-  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
-  target_compile_definitions(${name} PRIVATE _GNU_SOURCE)
-  target_link_libraries(${name} PRIVATE cenote_shared m)
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
 endforeach()

@@ -49,6 +49,8 @@ enum ceni_dev_op {
 /* "page_map" and so on; NULL if out of range. */
 const char *ceni_dev_op_name(enum ceni_dev_op op);
 
+typedef struct ceni_graph ceni_graph; /* the backend's own */
+
 typedef struct ceni_backend ceni_backend;
 struct ceni_backend {
     const char *name; /* "cuda", "host" */
@@ -120,6 +122,12 @@ struct ceni_backend {
     cen_status (*pinned_unregister)(cen_device *device, void *ptr);
     cen_status (*peer_can_access)(cen_device *device, cen_device *peer, bool *can);
     cen_status (*peer_enable)(cen_device *device, cen_device *peer);
+
+    /* For tests (dev/capture.h); optional. */
+    cen_status (*capture_begin)(cen_device *device, cen_stream stream);
+    cen_status (*capture_end)(cen_device *device, cen_stream stream, ceni_graph **graph);
+    cen_status (*graph_launch)(cen_device *device, ceni_graph *graph, cen_stream stream);
+    void (*graph_destroy)(cen_device *device, ceni_graph *graph);
 };
 
 /* Calls of one operation since the device was opened. */

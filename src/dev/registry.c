@@ -1,6 +1,7 @@
 #include "dev/dev.h"
 
 const ceni_backend *const ceni_backends[] = {
+    &ceni_backend_cuda,
     &ceni_backend_host,
     NULL,
 };

@@ -138,4 +138,8 @@ const ceni_backend ceni_backend_host = {
     .pinned_unregister = ceni_host_pinned_unregister,
     .peer_can_access = host_peer_can_access,
     .peer_enable = ceni_host_peer_enable,
+    .capture_begin = ceni_host_capture_begin,
+    .capture_end = ceni_host_capture_end,
+    .graph_launch = ceni_host_graph_launch,
+    .graph_destroy = ceni_host_graph_destroy,
 };

@@ -6,7 +6,7 @@
 
 #include "cenote/device.h"
 
-typedef struct ceni_host_graph ceni_host_graph;
+typedef struct ceni_graph ceni_host_graph;
 
 /* Operations enqueued on the stream are from now on recorded, not run. A stream that waits for an
  * event recorded in the capture joins it. */

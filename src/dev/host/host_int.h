@@ -110,7 +110,7 @@ struct host_op {
     unsigned char data[];
 };
 
-struct ceni_host_graph {
+struct ceni_graph {
     uint64_t id;
     host_stream *origin;
     bool broken;

@@ -1,0 +1,22 @@
+# bench/bench_*.c: against the public headers and the shared library, as they measure what a user gets.
+# bench/driver/bench_*.c look below the public headers; bench/peers/peer_*.c run a peer alone. All go
+# into bench/ of the build. bench_common is what they share, and the peers that can be linked.
+
+add_library(bench_common STATIC bench/bench.c bench/peers/async.c)
+target_include_directories(bench_common PUBLIC ${CMAKE_SOURCE_DIR})
+target_compile_definitions(bench_common PRIVATE _GNU_SOURCE)
+target_compile_options(bench_common PRIVATE -Wall -Wextra -Wshadow)
+target_link_libraries(bench_common PUBLIC ${CMAKE_DL_LIBS})
+
+file(GLOB benches CONFIGURE_DEPENDS bench/bench_*.c bench/driver/bench_*.c bench/peers/peer_*.c)
+foreach(source ${benches})
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  if(source MATCHES "/driver/")
+    target_link_libraries(${name} PRIVATE bench_common cenote_static)
+  else()
+    target_compile_definitions(${name} PRIVATE _GNU_SOURCE)
+    target_link_libraries(${name} PRIVATE bench_common cenote_shared m)
+  endif()
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+endforeach()

@@ -1,0 +1,18 @@
+# What the tests of the CUDA backend need: the toolkit's headers, where there are any, to check our
+# declarations of the driver against, and a stand-in for the driver.
+
+find_path(CENOTE_CUDA_INCLUDE cuda.h HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda
+          PATH_SUFFIXES include)
+if(CENOTE_CUDA_INCLUDE)
+  target_include_directories(test_cuda_abi SYSTEM PRIVATE ${CENOTE_CUDA_INCLUDE})
+endif()
+
+add_library(fake_cuda SHARED tests/unit/dev/fake_cuda.c)
+set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda SOVERSION 1
+                                           LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake_cuda)
+target_include_directories(fake_cuda PRIVATE src)
+target_compile_definitions(fake_cuda PRIVATE _GNU_SOURCE)
+target_compile_options(fake_cuda PRIVATE -Wall -Wextra -Wshadow -Wno-unused-parameter)
+add_dependencies(test_cuda_load fake_cuda)
+set_tests_properties(test_cuda_load PROPERTIES ENVIRONMENT
+                     "CENOTE_FAKE_CUDA=1;LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake_cuda")
