@@ -7,6 +7,8 @@
 #include "cenote/cenote.h"
 
 const cli_command cli_commands[] = {
+    {"explain", "[FILE] [--cap SIZE] [--device-total SIZE] [--json]",
+     "why memory ran out, or whether it will", cmd_explain},
     {"help", "[COMMAND]", "what the commands do", cmd_help},
     {0},
 };
