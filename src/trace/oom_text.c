@@ -1,14 +1,12 @@
 /* The text of an out-of-memory error, as PyTorch writes it into logs, and what its numbers decide.
  *
  * Versions word it differently; each number is found by the words beside it, and those that are
- * missing are derived where the others allow it:
- *
- * - Tried to allocate R. GPU n has a total capacity of T of which F is free. [Process p has X
- * memory in use.] [Including non-PyTorch memory, this process has P memory in use.] [C allowed;] Of
- * the allocated memory A is allocated by PyTorch, [with G allocated in private pools,] and U is
- *   reserved by PyTorch but unallocated.
- * - Tried to allocate R (GPU n; T total capacity; A already allocated; F free; H reserved in total
- *   by PyTorch), where the oldest end with: U cached). */
+ * missing are derived where the others allow it. Today's is: "Tried to allocate R. GPU n has a
+ * total capacity of T of which F is free. Process p has X memory in use. Including non-PyTorch
+ * memory, this process has P memory in use. C allowed; Of the allocated memory A is allocated by
+ * PyTorch, with G allocated in private pools, and U is reserved by PyTorch but unallocated." Older
+ * ones are: "Tried to allocate R (GPU n; T total capacity; A already allocated; F free; H reserved
+ * in total by PyTorch)", and the oldest end with "U cached)". */
 #include "trace/diagnose.h"
 
 #include "base/log.h"
