@@ -26,6 +26,13 @@ int cli_failed(const char *command, const char *format, ...) __attribute__((form
  * MB, GB, TB of 1000). False if malformed, negative or over 2^63. */
 bool cli_parse_size(const char *text, uint64_t *bytes);
 
+/* The value of an option given as "--name VALUE" or "--name=VALUE" at argv[*i], which moves on past
+ * the value; "" if it is missing; NULL: another argument. */
+const char *cli_option_value(const char *name, int argc, char **argv, int *i);
+
+/* The value of an option that is a size over 0; else a usage error. */
+int cli_size_option(const char *command, const char *name, const char *value, uint64_t *bytes);
+
 int cmd_explain(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 int cmd_help(int argc, char **argv);

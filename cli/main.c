@@ -7,6 +7,10 @@
 #include "cenote/cenote.h"
 
 const cli_command cli_commands[] = {
+    {"explain", "[FILE] [--cap SIZE] [--device-total SIZE] [--json]",
+     "why memory ran out, or whether it will", cmd_explain},
+    {"replay", "FILE [--cap SIZE] [--curve] [--json]",
+     "what the pool would have needed for a recorded run", cmd_replay},
     {"help", "[COMMAND | --commands]", "what the commands do", cmd_help},
     {0},
 };

@@ -3,6 +3,7 @@
 #define CENOTE_CENOTE_H
 
 #include "cenote/device.h"
+#include "cenote/explain.h"
 #include "cenote/log.h"
 #include "cenote/pool.h"
 #include "cenote/snapshot.h"

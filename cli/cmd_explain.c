@@ -1,0 +1,173 @@
+/* cenote explain: the verdict on a snapshot, or on a log with an out-of-memory message in it. */
+#include "cli/cmd.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cenote/cenote.h"
+
+typedef struct arguments {
+    const char *file;
+    bool json, help;
+    cen_explain_options options;
+} arguments;
+
+static const char recipe[] =
+    "cenote explain FILE needs a memory snapshot. To record one in a PyTorch job:\n"
+    "\n"
+    "    import torch\n"
+    "    torch.cuda.memory._record_memory_history(max_entries=1_000_000)\n"
+    "    ...                                  # from before the model is built, if possible\n"
+    "    torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")\n"
+    "\n"
+    "At the moment when memory runs out, by itself, instead of the last line:\n"
+    "\n"
+    "    def on_oom(device, requested, allowed, free):\n"
+    "        torch.cuda.memory._dump_snapshot(f\"oom-{device}.pickle\")\n"
+    "    torch._C._cuda_attach_out_of_memory_observer(on_oom)\n"
+    "\n"
+    "A log that contains the text of a \"CUDA out of memory\" error can be explained too.\n";
+
+static const char usage[] =
+    "usage: cenote explain [FILE] [--cap SIZE] [--device-total SIZE] [--json]\n"
+    "\n"
+    "Says why memory ran out, or whether it will: the verdict first, then the evidence.\n"
+    "FILE is a memory snapshot (plain or gzip; \"-\" for standard input) or a log with the text "
+    "of\n"
+    "a \"CUDA out of memory\" error. Without FILE: how to record a snapshot.\n"
+    "\n"
+    "  --cap SIZE           what the framework may hold, such as 27.94GiB\n"
+    "  --device-total SIZE  the device's memory: needed to see what others hold\n"
+    "  --json               one JSON object; its keys are in docs/explain.md\n";
+
+static int parse(int argc, char **argv, arguments *args) {
+    for (int i = 1; i < argc; i++) {
+        const char *value;
+        int status = CLI_OK;
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            args->help = true;
+        } else if (!strcmp(argv[i], "--json")) {
+            args->json = true;
+        } else if ((value = cli_option_value("--cap", argc, argv, &i))) {
+            status = cli_size_option("explain", "--cap", value, &args->options.cap_bytes);
+        } else if ((value = cli_option_value("--device-total", argc, argv, &i))) {
+            status = cli_size_option("explain", "--device-total", value,
+                                     &args->options.device_total_bytes);
+        } else if (argv[i][0] == '-' && argv[i][1]) {
+            status = cli_usage_error("explain", "unknown option '%s'; --help lists them", argv[i]);
+        } else if (args->file) {
+            status = cli_usage_error("explain", "one FILE, not '%s' and '%s'", args->file, argv[i]);
+        } else {
+            args->file = argv[i];
+        }
+        if (status) {
+            return status;
+        }
+    }
+    return CLI_OK;
+}
+
+/* The library's last error, for a message of one line. */
+typedef struct last_error {
+    char text[512];
+} last_error;
+
+static void keep_error(void *arg, cen_log_level level, const char *message) {
+    last_error *last = arg;
+    if (level == CEN_LOG_ERROR) {
+        snprintf(last->text, sizeof last->text, "%s", message);
+    }
+}
+
+/* Reads all of a file of text. NULL: it cannot be read, or it is binary (a snapshot). */
+static char *read_text(const char *path, size_t *size) {
+    FILE *file = fopen(path, "rb");
+    char *text = NULL;
+    struct stat st;
+    if (file && !fstat(fileno(file), &st) && S_ISREG(st.st_mode) && st.st_size > 0) {
+        unsigned char first[2] = {0};
+        size_t got = fread(first, 1, sizeof first, file);
+        bool gzip = got == 2 && first[0] == 0x1f && first[1] == 0x8b;
+        bool pickle = got && first[0] == 0x80;
+        text = gzip || pickle ? NULL : malloc((size_t)st.st_size);
+        rewind(file);
+        *size = text ? fread(text, 1, (size_t)st.st_size, file) : 0;
+    }
+    if (file) {
+        fclose(file);
+    }
+    return text;
+}
+
+static int print(const arguments *args, const cen_explanation *explanation) {
+    char *out = NULL;
+    cen_status status =
+        args->json ? cen_explain_json(explanation, &out) : cen_explain_text(explanation, &out);
+    if (status) {
+        return cli_failed("explain", "%s", cen_status_text(status));
+    }
+    bool written = fputs(out, stdout) >= 0 && fflush(stdout) == 0;
+    free(out);
+    return written ? CLI_OK : cli_failed("explain", "standard output: %s", strerror(errno));
+}
+
+/* Explains a log; CEN_ERR_NOT_FOUND in *status: the file is none, try a snapshot. */
+static int explain_log(const arguments *args, cen_status *status) {
+    size_t size = 0;
+    char *text = read_text(args->file, &size);
+    last_error last = {""};
+    cen_explanation *explanation = NULL;
+    cen_log_set(keep_error, &last, CEN_LOG_ERROR);
+    *status = text ? cen_explain_log(text, size, &args->options, &explanation) : CEN_ERR_NOT_FOUND;
+    cen_log_set(NULL, NULL, CEN_LOG_ERROR);
+    free(text);
+    if (*status == CEN_ERR_NOT_FOUND) {
+        return CLI_FAILED;
+    }
+    if (*status) {
+        return cli_failed("explain", "%s: %s", args->file, last.text);
+    }
+    int result = print(args, explanation);
+    cen_explanation_free(explanation);
+    return result;
+}
+
+static int explain_snapshot(const arguments *args) {
+    cen_snapshot *snapshot = NULL;
+    cen_explanation *explanation = NULL;
+    cen_read_error error;
+    last_error last = {""};
+    if (cen_snapshot_read(args->file, &snapshot, &error)) {
+        return cli_failed("explain", "%s", error.message);
+    }
+    cen_log_set(keep_error, &last, CEN_LOG_ERROR);
+    cen_status status = cen_explain(snapshot, &args->options, &explanation);
+    cen_log_set(NULL, NULL, CEN_LOG_ERROR);
+    int result =
+        status ? cli_failed("explain", "%s: %s", args->file, last.text) : print(args, explanation);
+    cen_explanation_free(explanation);
+    cen_snapshot_free(snapshot);
+    return result;
+}
+
+int cmd_explain(int argc, char **argv) {
+    arguments args = {.options.size = sizeof args.options};
+    int status = parse(argc, argv, &args);
+    if (status) {
+        return status;
+    }
+    if (args.help || !args.file) {
+        fputs(args.help ? usage : recipe, stdout);
+        return CLI_OK;
+    }
+    const char *slash = strrchr(args.file, '/');
+    args.options.name = !strcmp(args.file, "-") ? "standard input" : slash ? slash + 1 : args.file;
+    cen_status found = CEN_ERR_NOT_FOUND;
+    if (strcmp(args.file, "-")) {
+        status = explain_log(&args, &found);
+    }
+    return found == CEN_ERR_NOT_FOUND ? explain_snapshot(&args) : status;
+}

@@ -1,0 +1,49 @@
+#include "base/str.h"
+
+#include "base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool reserve(ceni_str *str, size_t more) {
+    if (!str->failed && ceni_grow(&str->data, &str->capacity, str->size + more + 1, 1) != 0) {
+        str->failed = true;
+    }
+    return !str->failed;
+}
+
+void ceni_str_printf(ceni_str *str, const char *format, ...) {
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (length < 0) {
+        str->failed = true;
+    } else if (reserve(str, (size_t)length)) {
+        vsnprintf(str->data + str->size, (size_t)length + 1, format, again);
+        str->size += (size_t)length;
+    }
+    va_end(again);
+}
+
+void ceni_str_fill(ceni_str *str, char c, int count) {
+    if (count > 0 && reserve(str, (size_t)count)) {
+        memset(str->data + str->size, c, (size_t)count);
+        str->size += (size_t)count;
+        str->data[str->size] = '\0';
+    }
+}
+
+char *ceni_str_take(ceni_str *str) {
+    char *data = NULL;
+    if (!str->failed && reserve(str, 0)) {
+        data = str->data;
+        data[str->size] = '\0';
+    } else {
+        ceni_free(str->data);
+    }
+    *str = (ceni_str){0};
+    return data;
+}

@@ -1,0 +1,24 @@
+/* A string that grows: text is appended, and a failed allocation is remembered instead of checked
+ * at each call. Zero-initialise; take the result with ceni_str_take. */
+#ifndef CENI_STR_H
+#define CENI_STR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct ceni_str {
+    char *data; /* ends with NUL once anything was appended */
+    size_t size;
+    size_t capacity;
+    bool failed; /* memory ran out: the text is incomplete */
+} ceni_str;
+
+void ceni_str_printf(ceni_str *str, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Appends `count` times `c`; nothing if count <= 0. */
+void ceni_str_fill(ceni_str *str, char c, int count);
+
+/* Hands over the text, for the caller to free(); NULL, and the memory released, if it failed. */
+char *ceni_str_take(ceni_str *str);
+
+#endif

@@ -1,0 +1,152 @@
+/* Explanations: one diagnosis for each device that holds anything, worst first. */
+#include "trace/diagnose.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+
+static void release(ceni_diag *diag) {
+    ceni_free(diag->steps);
+    ceni_free(diag->records);
+    ceni_free(diag->owners);
+    ceni_free(diag->slot_owner);
+    ceni_free(diag->streams);
+    ceni_free(diag->pools);
+    ceni_free(diag->suspects);
+}
+
+void cen_explanation_free(cen_explanation *explanation) {
+    if (!explanation) {
+        return;
+    }
+    for (size_t i = 0; i < explanation->device_count; i++) {
+        release(&explanation->devices[i]);
+    }
+    ceni_free(explanation->devices);
+    ceni_free(explanation->name);
+    ceni_free(explanation);
+}
+
+cen_status ceni_explanation_new(const cen_explain_options *options, size_t devices,
+                                cen_explanation **explanation) {
+    cen_explanation *e = ceni_calloc(1, sizeof *e);
+    if (e) {
+        e->name = ceni_strdup(options && options->name ? options->name : "snapshot");
+        e->devices = ceni_calloc(devices, sizeof *e->devices);
+    }
+    if (!e || !e->name || !e->devices) {
+        cen_explanation_free(e);
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "explain: out of memory");
+    }
+    for (size_t i = 0; options && i < devices; i++) {
+        e->devices[i].cap_given = options->cap_bytes;
+        e->devices[i].device_total = options->device_total_bytes;
+    }
+    e->device_count = devices;
+    *explanation = e;
+    return CEN_OK;
+}
+
+static cen_status diagnose(ceni_diag *diag) {
+    static cen_status (*const parts[])(ceni_diag *) = {ceni_diagnose_steps, ceni_diagnose_replay,
+                                                       ceni_diagnose_owners, ceni_diagnose_holes};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        cen_status status = parts[i](diag);
+        if (status) {
+            return ceni_fail(status, "explain: out of memory");
+        }
+    }
+    ceni_diagnose_verdict(diag);
+    return CEN_OK;
+}
+
+/* Failures before the rest, then by bytes held. */
+static int worst_first(const void *a, const void *b) {
+    const ceni_diag *x = a, *y = b;
+    if (!x->request != !y->request) {
+        return x->request ? -1 : 1;
+    }
+    return x->held_peak < y->held_peak ? 1 : -(x->held_peak > y->held_peak);
+}
+
+cen_status cen_explain(const cen_snapshot *snapshot, const cen_explain_options *options,
+                       cen_explanation **explanation) {
+    if (!snapshot || !explanation) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_explain: %s is NULL",
+                         snapshot ? "explanation" : "snapshot");
+    }
+    size_t count = cen_snapshot_device_count(snapshot);
+    if (!count) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_explain: no device in the snapshot holds anything");
+    }
+    cen_explanation *e = NULL;
+    cen_status status = ceni_explanation_new(options, count, &e);
+    for (size_t i = 0; !status && i < count; i++) {
+        ceni_diag *diag = &e->devices[i];
+        diag->snapshot = snapshot;
+        diag->source = cen_snapshot_get_device(snapshot, i);
+        diag->device = diag->source->device;
+        status = diagnose(diag);
+    }
+    if (status) {
+        cen_explanation_free(e);
+        return status;
+    }
+    qsort(e->devices, count, sizeof *e->devices, worst_first);
+    *explanation = e;
+    return CEN_OK;
+}
+
+cen_verdict cen_explanation_verdict(const cen_explanation *explanation) {
+    return explanation->devices[0].verdict;
+}
+
+cen_verdict cen_explanation_next(const cen_explanation *explanation) {
+    return explanation->devices[0].next;
+}
+
+/* "40,000" */
+static void put_grouped(ceni_str *out, size_t n) {
+    if (n >= 1000) {
+        put_grouped(out, n / 1000);
+        ceni_str_printf(out, ",%03zu", n % 1000);
+    } else {
+        ceni_str_printf(out, "%zu", n);
+    }
+}
+
+static void put_title(ceni_str *out, const cen_explanation *e, const ceni_diag *diag) {
+    ceni_str_printf(out, "%s: ", e->name);
+    if (!diag->source) {
+        ceni_str_printf(out, "an out-of-memory message, device %d, no history\n", diag->device);
+        return;
+    }
+    if (e->device_count > 1) {
+        ceni_str_printf(out, "device %d of %zu, ", diag->device, e->device_count);
+    } else {
+        ceni_str_printf(out, "1 device, ");
+    }
+    if (diag->source->event_count) {
+        put_grouped(out, diag->source->event_count);
+        ceni_str_printf(out, " events%s\n",
+                        diag->source->truncated ? " (ring full, start lost)" : "");
+    } else {
+        ceni_str_printf(out, "no history: the state only\n");
+    }
+}
+
+cen_status cen_explain_text(const cen_explanation *explanation, char **text) {
+    ceni_str out = {0};
+    for (size_t i = 0; i < explanation->device_count; i++) {
+        ceni_str_printf(&out, i ? "\n" : "");
+        put_title(&out, explanation, &explanation->devices[i]);
+        ceni_text_device(&out, &explanation->devices[i]);
+    }
+    char *result = ceni_str_take(&out);
+    if (!result) {
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "explain: out of memory");
+    }
+    *text = result;
+    return CEN_OK;
+}

@@ -1,0 +1,123 @@
+/* What a stack of frames tells: whose line it is, and what kind of memory.
+ *
+ * Only names that the frames carry are used. The user's frame is the innermost one outside
+ * installed libraries; the kind is read off the frames inside it, innermost first, then off the
+ * enclosing ones for what encloses everything (an optimizer's step, a recomputation). */
+#include "trace/diagnose.h"
+
+#include <string.h>
+
+static bool ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && !strcmp(text + n - m, end);
+}
+
+/* Files of C++ frames, which a recording with stacks="all" has below Python's. */
+static bool is_native_file(const char *file) {
+    static const char *const ends[] = {".cpp", ".cc", ".cu", ".cuh", ".h", ".c", ".so"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        if (ends_with(file, ends[i])) {
+            return true;
+        }
+    }
+    return strstr(file, ".so.") != NULL;
+}
+
+bool ceni_is_user_frame(const cen_frame *frame) {
+    static const char *const library[] = {"site-packages/", "dist-packages/", "lib/python3.",
+                                          "lib64/python3."};
+    const char *file = frame->file;
+    if (!*file || *file == '<' || !strcmp(file, "??") || is_native_file(file)) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof library / sizeof *library; i++) {
+        if (strstr(file, library[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+const cen_frame *ceni_user_frame(const cen_snapshot *snapshot, uint32_t stack) {
+    size_t count = 0;
+    const cen_frame *frames =
+        stack == CEN_NO_STACK ? NULL : cen_snapshot_stack(snapshot, stack, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (ceni_is_user_frame(&frames[i])) {
+            return &frames[i];
+        }
+    }
+    return count ? &frames[0] : NULL;
+}
+
+const char *ceni_base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static bool is_loss(const cen_frame *f) {
+    return strstr(f->file, "nn/functional.py") &&
+           (strstr(f->function, "loss") || strstr(f->function, "cross_entropy") ||
+            strstr(f->function, "kl_div"));
+}
+
+/* A frame that decides the kind by itself; false: it does not. */
+static bool frame_kind(const cen_frame *f, ceni_kind *kind, const char **what) {
+    if (strstr(f->file, "torch/optim/")) {
+        *kind = strstr(f->function, "_init_group") || strstr(f->function, "_init_state")
+                    ? CENI_KIND_OPTIMIZER_STATE
+                    : CENI_KIND_OPTIMIZER;
+        *what = ceni_base_name(f->file);
+    } else if (is_loss(f)) {
+        *kind = CENI_KIND_LOSS;
+        *what = f->function;
+    } else if (strstr(f->file, "torch/utils/checkpoint.py") &&
+               (strstr(f->function, "recompute") || strstr(f->function, "unpack"))) {
+        *kind = CENI_KIND_RECOMPUTED;
+    } else if (strstr(f->file, "torch/autograd/")) {
+        *kind = CENI_KIND_BACKWARD;
+    } else if (strstr(f->file, "torch/cuda/graphs.py")) {
+        *kind = CENI_KIND_GRAPH;
+    } else if (ends_with(f->file, "nn/modules/module.py") && !strcmp(f->function, "_apply")) {
+        *kind = CENI_KIND_WEIGHTS;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+ceni_kind ceni_stack_kind(const cen_snapshot *snapshot, uint32_t stack, const char **what) {
+    *what = "";
+    size_t count;
+    const cen_frame *frames = cen_snapshot_stack(snapshot, stack, &count);
+    ceni_kind kind = CENI_KIND_TENSORS;
+    bool decided = false, inside = true;
+    for (size_t i = 0; i < count; i++) {
+        ceni_kind found;
+        const char *name = "";
+        if (frame_kind(&frames[i], &found, &name)) {
+            /* Recomputed activations pass through autograd: the outer reason wins there only. */
+            if (found == CENI_KIND_RECOMPUTED || (!decided && inside)) {
+                kind = found;
+                *what = name;
+                decided = true;
+            }
+        } else if (!decided && !strcmp(frames[i].function, "forward")) {
+            kind = CENI_KIND_ACTIVATIONS;
+        }
+        inside = inside && !ceni_is_user_frame(&frames[i]);
+    }
+    return kind;
+}
+
+bool ceni_stack_in_autograd(const cen_snapshot *snapshot, uint32_t stack) {
+    size_t count;
+    const cen_frame *frames = cen_snapshot_stack(snapshot, stack, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (strstr(frames[i].file, "torch/autograd/") &&
+            strstr(frames[i].function, "_make_grads")) {
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,251 @@
+/* The explanation for people: the verdict, the sum that decides it, the forecast and what to do,
+ * then what was ruled out, then tables. The top fits a screen of 80 by 24. One unit, chosen by what
+ * is needed, holds for all sums, so that they can be checked by eye. */
+#include "trace/diagnose.h"
+
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { WIDTH = 80, LABEL = 11 };
+
+static double num(const ceni_diag *diag, uint64_t bytes) {
+    return (double)bytes / (double)ceni_unit(diag);
+}
+
+static const char *unit_name(const ceni_diag *diag) {
+    return ceni_unit(diag) == 1u << 30 ? "GiB" : "MiB";
+}
+
+static const char *headline(cen_verdict verdict) {
+    static const char *const names[] = {
+        [CEN_VERDICT_NONE] = "",
+        [CEN_VERDICT_HEALTHY] = "HEALTHY",
+        [CEN_VERDICT_CAPACITY] = "OUT OF CAPACITY",
+        [CEN_VERDICT_FRAGMENTATION] = "FRAGMENTATION",
+        [CEN_VERDICT_STRANDED_STREAM] = "STRANDED ON ANOTHER STREAM",
+        [CEN_VERDICT_STRANDED_POOL] = "STRANDED IN PRIVATE POOLS",
+        [CEN_VERDICT_LEAK] = "LEAK",
+        [CEN_VERDICT_OUTSIDE] = "HELD OUTSIDE THE FRAMEWORK",
+    };
+    return names[verdict];
+}
+
+static void put_headline(ceni_str *out, const ceni_diag *diag) {
+    ceni_str_printf(out, "%s", headline(diag->verdict));
+    if (diag->next != diag->verdict && diag->next != CEN_VERDICT_NONE) {
+        ceni_str_printf(out, " NOW; %s NEXT STEP", headline(diag->next));
+    }
+    ceni_str_printf(out, "\n");
+}
+
+static void put_why_failed(ceni_str *out, const ceni_diag *diag) {
+    bool fits = diag->needed <= diag->cap_low;
+    ceni_str_printf(out, " why       %.2f live + %.2f = %.2f needed, ", num(diag, diag->live),
+                    num(diag, diag->request), num(diag, diag->needed));
+    if (!fits && diag->cap_from == CENI_CAP_BRACKETED) {
+        ceni_str_printf(out, "over the %.2f once held by %.2f\n", num(diag, diag->cap_low),
+                        num(diag, diag->over));
+        ceni_str_printf(out, "           the cap lies below %.2f: undecided, give --cap\n",
+                        num(diag, diag->cap_high));
+        return;
+    }
+    if (!fits) {
+        ceni_str_printf(out, "%.2f allowed: over by %.2f\n", num(diag, diag->cap_low),
+                        num(diag, diag->over));
+        return;
+    }
+    ceni_str_printf(out, "fits %.2f; but\n", num(diag, diag->cap_low));
+    ceni_str_printf(out, "           %.2f held + %.2f = %.2f, over by %.2f\n",
+                    num(diag, diag->held), num(diag, diag->request),
+                    num(diag, diag->held + diag->request), num(diag, diag->over));
+}
+
+static void put_why(ceni_str *out, const ceni_diag *diag) {
+    if (diag->moment == CENI_MOMENT_FAILED) {
+        put_why_failed(out, diag);
+    } else {
+        uint64_t held = diag->moment == CENI_MOMENT_PEAK ? diag->held_peak : diag->held;
+        double unused = held ? 100 * (1 - (double)diag->live / (double)held) : 0;
+        ceni_str_printf(out, " why       %.2f %s live%s, %.2f held: %.0f%% unused",
+                        num(diag, diag->live), unit_name(diag),
+                        diag->moment == CENI_MOMENT_PEAK ? " at the peak" : "", num(diag, held),
+                        unused);
+        if (diag->cap_low) {
+            ceni_str_printf(out, "; %s %.2f", diag->over ? "over" : "fits",
+                            num(diag, diag->cap_low));
+        }
+        ceni_str_printf(out, "\n");
+    }
+    if (diag->suspect_count) {
+        ceni_str_printf(out, "           ");
+        ceni_put_size(out, (uint64_t)(diag->suspect_growth + 0.5));
+        ceni_str_printf(out, " a step stays, from %zu stack%s: ", diag->suspect_count,
+                        diag->suspect_count == 1 ? "" : "s");
+        ceni_put_size(out, diag->suspect_bytes);
+        ceni_str_printf(out, " now\n");
+    }
+    if (diag->verdict == CEN_VERDICT_OUTSIDE && diag->outside) {
+        ceni_str_printf(out, "           others hold %.2f of the device's %.2f; %.2f was free\n",
+                        num(diag, diag->outside), num(diag, diag->device_total),
+                        num(diag, diag->device_free));
+        ceni_str_printf(out, "           alone, %.2f fits %.2f\n",
+                        num(diag, diag->held + diag->request + diag->process_other),
+                        num(diag, diag->device_total));
+    }
+}
+
+static void put_forecast(ceni_str *out, const ceni_diag *diag) {
+    if (diag->moment == CENI_MOMENT_STATE || diag->verdict == CEN_VERDICT_OUTSIDE) {
+        return;
+    }
+    ceni_str_printf(out, " forecast  ");
+    if (!diag->next_needed) {
+        ceni_str_printf(out, diag->step_count ? "no steady growth from step to step\n"
+                                              : "none: no steps found in the history\n");
+        return;
+    }
+    uint64_t growth = diag->next_needed - diag->needed;
+    ceni_str_printf(out, "+");
+    ceni_put_size(out, growth);
+    ceni_str_printf(out, " a step: next needs %.2f", num(diag, diag->next_needed));
+    if (diag->packed_steps) {
+        ceni_str_printf(out, ". Packing buys %" PRIu64 " step%s", diag->packed_steps,
+                        diag->packed_steps == 1 ? "" : "s");
+    } else if (diag->cap_low > diag->needed && growth) {
+        ceni_str_printf(out, "; the cap in %" PRIu64 " steps",
+                        (diag->cap_low - diag->needed) / growth + 1);
+    } else if (!diag->cap_low) {
+        ceni_str_printf(out, "; --cap tells when it ends");
+    }
+    ceni_str_printf(out, "\n");
+}
+
+static void put_actions(ceni_str *out, const ceni_diag *diag) {
+    for (size_t i = 0; i < diag->action_count; i++) {
+        const ceni_action *a = &diag->actions[i];
+        ceni_str tail = {0};
+        ceni_put_size(&tail, a->bytes);
+        ceni_str_printf(&tail, ", %s", ceni_mark_name(a->mark));
+        size_t width = LABEL + strlen(a->text) + strlen(": -") + tail.size;
+        ceni_str_printf(out, "%s %s:%s -%s\n", i ? "          " : " do first ", a->text,
+                        width > WIDTH ? "\n            " : "", tail.failed ? "" : tail.data);
+        ceni_free(tail.data);
+    }
+}
+
+static void put_cap(ceni_str *out, const ceni_diag *diag) {
+    bool failed = diag->moment == CENI_MOMENT_FAILED;
+    ceni_str_printf(out, "cap       ");
+    switch (diag->cap_from) {
+    case CENI_CAP_GIVEN:
+    case CENI_CAP_STATED:
+        ceni_str_printf(out, "%.2f %s", num(diag, diag->cap_low), ceni_cap_name(diag->cap_from));
+        break;
+    case CENI_CAP_BRACKETED:
+        ceni_str_printf(out, "%s, %.2f to %.2f: once held, and refused",
+                        diag->cap_contradicted ? "not the one given" : "not given",
+                        num(diag, diag->cap_low), num(diag, diag->cap_high));
+        break;
+    case CENI_CAP_DEVICE:
+        ceni_str_printf(out, failed ? "the device: %.2f held or free" : "the device: %.2f",
+                        num(diag, diag->cap_low));
+        break;
+    case CENI_CAP_NONE:
+        ceni_str_printf(out, "not given, nothing was refused: at least the %.2f once held",
+                        num(diag, diag->held_peak));
+    }
+    if (failed) {
+        const char *split = diag->cap_from == CENI_CAP_BRACKETED ? "\n          " : "; ";
+        ceni_str_printf(out, "%scard had %.2f free%s", split, num(diag, diag->device_free),
+                        diag->device_free >= diag->request ? ": a software cap" : "");
+    }
+    ceni_str_printf(out, "\n");
+}
+
+static void put_holes(ceni_str *out, const ceni_diag *diag) {
+    if (!diag->snapshot) {
+        ceni_str_printf(out, "holes     %.2f %s reserved but unallocated\n",
+                        num(diag, diag->held - diag->live), unit_name(diag));
+        return;
+    }
+    ceni_str_printf(
+        out,
+        "holes     %.2f %s, %" PRIu64 " in %" PRIu64 " of %" PRIu64 " segments, largest %.2f\n",
+        num(diag, diag->total.holes), unit_name(diag), diag->total.hole_count,
+        diag->segments_with_holes, diag->total.segments, num(diag, diag->total.hole_largest));
+}
+
+static void put_ruled_out(ceni_str *out, const ceni_diag *diag) {
+    if (!diag->snapshot) {
+        return;
+    }
+    ceni_str_printf(out, "ruled out ");
+    size_t n = diag->step_complete_count;
+    if (!diag->suspect_count && n >= 4) {
+        ceni_str_printf(out, "leak (baseline %.2f each step), ", num(diag, diag->steps[n - 1].low));
+    }
+    if (diag->verdict != CEN_VERDICT_STRANDED_STREAM) {
+        ceni_str_printf(out, "streams (%zu", diag->stream_count);
+        if (diag->stream_count > 1) {
+            ceni_str_printf(out, ", %.2f free on others", num(diag, ceni_holes_elsewhere(diag)));
+        }
+        ceni_str_printf(out, "), ");
+    }
+    if (diag->verdict != CEN_VERDICT_STRANDED_POOL) {
+        ceni_str_printf(out, "pools (%zu", diag->pool_count);
+        if (diag->pool_count) {
+            uint64_t holes = 0;
+            for (size_t i = 0; i < diag->pool_count; i++) {
+                holes += diag->pools[i].holes;
+            }
+            ceni_str_printf(out, ", %.2f free in them", num(diag, holes));
+        }
+        ceni_str_printf(out, ")");
+    }
+    if (!diag->suspect_count && n < 4) {
+        ceni_str_printf(out, "\nopen      leak: %zu complete steps, 4 would tell", n);
+    }
+    ceni_str_printf(out, "\n");
+}
+
+static void put_peaks(ceni_str *out, const ceni_diag *diag) {
+    bool failed = diag->moment == CENI_MOMENT_FAILED;
+    size_t n = diag->step_complete_count, from = n > 7 ? n - 7 : 0;
+    if (!n) {
+        return;
+    }
+    ceni_str_printf(out, "peaks    %s", from ? " ..." : "");
+    for (size_t i = from; i < n; i++) {
+        ceni_str_printf(out, " %.2f", num(diag, diag->steps[i].peak));
+    }
+    if (failed) {
+        ceni_str_printf(out, " [%.2f]", num(diag, diag->needed));
+    }
+    if (diag->growth > 0) {
+        ceni_str_printf(out, " %.2f?", num(diag, diag->next_needed));
+    }
+    ceni_str_printf(out, diag->steps_from == CENI_STEPS_INFERRED ? " (steps inferred)\n" : "\n");
+}
+
+void ceni_text_device(ceni_str *out, const ceni_diag *diag) {
+    put_headline(out, diag);
+    if (diag->request) {
+        ceni_str_printf(out, " failed    ");
+        ceni_put_failed(out, diag);
+        if (diag->failures > 1) {
+            ceni_str_printf(out, "; the last of %zu", diag->failures);
+        }
+        ceni_str_printf(out, "\n");
+    }
+    put_why(out, diag);
+    put_forecast(out, diag);
+    put_actions(out, diag);
+    ceni_str_printf(out, "\n");
+    put_cap(out, diag);
+    put_holes(out, diag);
+    put_ruled_out(out, diag);
+    put_peaks(out, diag);
+    ceni_text_tables(out, diag);
+}
