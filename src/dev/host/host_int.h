@@ -67,6 +67,7 @@ typedef struct host_space {
     size_t mapping_count, mapping_capacity;
     host_pinned *pinned;
     size_t pinned_count, pinned_capacity;
+    void *spare; /* memory maps in hand, NULL: spent */
 
     pthread_mutex_t run;
     pthread_cond_t changed; /* an operation or an event completed */
@@ -168,6 +169,10 @@ cen_status ceni_host_options(const cen_host_options *given, cen_host_options *op
 cen_status ceni_host_map_failed(const char *what, int error);
 cen_status ceni_host_fd_failed(const char *what, int error);
 cen_status ceni_host_thread_failed(int error);
+/* At the limit of memory maps the kernel refuses even what would need fewer of them, so a few are
+ * kept in hand: spent, an unmap can be tried again (false: there were none). `map` is held. */
+void ceni_host_spare_maps(host_space *space);
+bool ceni_host_spend_maps(host_space *space);
 
 /* space.c */
 cen_status ceni_host_space_join(host_device *device);
@@ -208,6 +213,8 @@ cen_status ceni_host_peer_enable(cen_device *device, cen_device *peer);
 cen_status ceni_host_reserve(host_device *device, uint64_t size, uint64_t align, bool segment,
                              cen_addr *addr);
 cen_status ceni_host_unreserve(host_space *space, size_t range);
+/* Takes a range out of the table; its addresses stay taken. */
+void ceni_host_forget_range(host_space *space, size_t range);
 /* Maps memory into an unmapped part of a range, with these rights; takes a reference. */
 cen_status ceni_host_map(host_space *space, uint64_t addr, host_mem *mem, uint64_t rights);
 /* Takes mappings [first, last) out; their addresses are reserved again. */

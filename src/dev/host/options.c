@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "dev/host/host_int.h"
 
@@ -42,9 +43,11 @@ static cen_status flag(const char *name, bool *value) {
 }
 
 static cen_status check(const cen_host_options *o) {
-    if (o->granularity < 4096 || (o->granularity & (o->granularity - 1))) {
+    if (o->granularity < (uint64_t)sysconf(_SC_PAGESIZE) || o->granularity < 4096 ||
+        (o->granularity & (o->granularity - 1))) {
         return ceni_fail(CEN_ERR_INVALID,
-                         "host device: granularity %llu is not a power of two >= 4096",
+                         "host device: granularity %llu is not a power of two of "
+                         "at least 4096 and the system's page size",
                          (unsigned long long)o->granularity);
     }
     if (o->capacity % o->granularity) {

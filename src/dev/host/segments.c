@@ -136,8 +136,8 @@ void ceni_host_memory_close(host_device *device) {
     pthread_rwlock_wrlock(&space->map);
     close_mappings(device);
     for (size_t i = space->range_count; i-- > 0;) {
-        if (space->ranges[i].owner == device) {
-            ceni_host_unreserve(space, i);
+        if (space->ranges[i].owner == device && ceni_host_unreserve(space, i)) {
+            ceni_host_forget_range(space, i);
         }
     }
     for (size_t i = 0; i < space->pages.count; i++) {

@@ -38,10 +38,12 @@ static host_space *space_new(void) {
     pthread_rwlockattr_destroy(&attr);
     pthread_mutex_init(&space->run, NULL);
     pthread_cond_init(&space->changed, NULL);
+    ceni_host_spare_maps(space);
     return space;
 }
 
 static void space_free(host_space *space) {
+    ceni_host_spend_maps(space);
     ceni_host_handles_free(&space->pages);
     ceni_host_handles_free(&space->streams);
     ceni_host_handles_free(&space->events);

@@ -49,12 +49,20 @@ cen_status ceni_host_reserve(host_device *device, uint64_t size, uint64_t align,
     return CEN_OK;
 }
 
+void ceni_host_forget_range(host_space *space, size_t range) {
+    host_range *r = &space->ranges[range];
+    memmove(r, r + 1, (--space->range_count - range) * sizeof *r);
+}
+
 cen_status ceni_host_unreserve(host_space *space, size_t range) {
     host_range *r = &space->ranges[range];
-    if (munmap(pointer(r->addr), r->size)) {
-        return ceni_host_map_failed("va_free", errno);
+    while (munmap(pointer(r->addr), r->size)) {
+        if (errno != ENOMEM || !ceni_host_spend_maps(space)) {
+            return ceni_host_map_failed("va_free", errno);
+        }
     }
-    memmove(r, r + 1, (--space->range_count - range) * sizeof *r);
+    ceni_host_spare_maps(space);
+    ceni_host_forget_range(space, range);
     return CEN_OK;
 }
 
@@ -126,11 +134,14 @@ void ceni_host_forget(host_space *space, size_t first, size_t last) {
 cen_status ceni_host_unmap(host_space *space, size_t first, size_t last) {
     host_mapping *m = &space->mappings[first];
     uint64_t size = space->mappings[last - 1].addr + space->mappings[last - 1].size - m->addr;
-    if (mmap(pointer(m->addr), size, PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
-        return ceni_host_map_failed("page_unmap", errno);
+    while (mmap(pointer(m->addr), size, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
+        if (errno != ENOMEM || !ceni_host_spend_maps(space)) {
+            return ceni_host_map_failed("page_unmap", errno);
+        }
     }
     madvise(pointer(m->addr), size, MADV_DONTFORK);
+    ceni_host_spare_maps(space);
     ceni_host_forget(space, first, last);
     return CEN_OK;
 }
