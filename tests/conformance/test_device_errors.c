@@ -169,12 +169,20 @@ static cen_status call(const world *w, enum ceni_dev_op op) {
     return call_work(w, op);
 }
 
+static void free_world(fixture *f, world *w) {
+    cen_device_close(f->device);
+    cen_device_close(w->peer);
+    close(w->fd);
+    free(w->registered);
+    free(w->memory_to_register);
+    f->device = suite_open(f, 0, NULL);
+}
+
 /* Fails once with a word in the log and nothing changed; then works. */
 static void every_operation_can_fail(void **state) {
     fixture *f = *state;
     for (enum ceni_dev_op op = 0; op < CENI_OP_COUNT; op++) {
-        cen_device *peer = f->host ? suite_open(f, 1, NULL) : NULL;
-        world w = make_world(f, peer);
+        world w = make_world(f, f->host ? suite_open(f, 1, NULL) : NULL);
         uint64_t free_bytes = suite_free_bytes(f->device);
         uint64_t calls = f->device->stats[op].calls, failures = f->device->stats[op].failures;
         ceni_dev_fault(f->device, op, 1, false);
@@ -193,13 +201,51 @@ static void every_operation_can_fail(void **state) {
                 fail_msg("%s after its failure: %s", ceni_dev_op_name(op), cen_status_name(status));
             }
         }
-        cen_device_close(f->device);
-        cen_device_close(peer);
-        close(w.fd);
-        free(w.registered);
-        free(w.memory_to_register);
-        f->device = suite_open(f, 0, NULL);
+        free_world(f, &w);
     }
+}
+
+/* As above for the backend's own host memory: each request of each operation. */
+static void every_allocation_can_fail(void **state) {
+    fixture *f = *state;
+    ceni_fault_arm *arm = &ceni_fault_points[CENI_FAULT_HOST_MEMORY];
+    for (enum ceni_dev_op op = 0; op < CENI_OP_COUNT; op++) {
+        bool failed = true;
+        for (int64_t n = 1; failed && n < 10; n++) {
+            world w = make_world(f, f->host ? suite_open(f, 1, NULL) : NULL);
+            uint64_t free_bytes = suite_free_bytes(f->device);
+            suite_log_reset();
+            ceni_fault_set(arm, n, false);
+            cen_status status = call(&w, op);
+            ceni_fault_set(arm, 0, false);
+            failed = status == CEN_ERR_HOST_MEMORY;
+            if (failed) {
+                assert_int_equal(suite_log_errors, 1);
+                assert_int_equal(suite_free_bytes(f->device), free_bytes);
+                OK(call(&w, op));
+            } else if (f->host) {
+                OK(status);
+            }
+            free_world(f, &w);
+        }
+        assert_false(failed);
+    }
+}
+
+static void opening_can_run_out_of_memory(void **state) {
+    fixture *f = *state;
+    ceni_fault_arm *arm = &ceni_fault_points[CENI_FAULT_HOST_MEMORY];
+    cen_device_close(f->device);
+    cen_status status = CEN_ERR_HOST_MEMORY;
+    int64_t failures = -1;
+    for (int64_t n = 1; status == CEN_ERR_HOST_MEMORY && n < 100; n++, failures++) {
+        f->device = NULL;
+        ceni_fault_set(arm, n, false);
+        status = cen_device_open(f->name, &f->device);
+        ceni_fault_set(arm, 0, false);
+    }
+    OK(status);
+    assert_true(failures > 0);
 }
 
 static void faults_come_from_the_environment(void **state) {
@@ -265,6 +311,10 @@ static void names_are_checked(void **state) {
 static void a_forked_child_is_refused(void **state) {
     cen_device *d = ((fixture *)*state)->device;
     cen_event event;
+    mapped m = suite_map(d, 1, 0);
+    cen_fill_async(d, m.addr, 1, m.size, 0);
+    int pipe_ends[2];
+    assert_int_equal(pipe(pipe_ends), 0);
     OK(cen_event_create(d, 0, &event));
     pid_t child = fork();
     if (child == 0) {
@@ -272,6 +322,8 @@ static void a_forked_child_is_refused(void **state) {
         bool refused = cen_event_query(d, event) == CEN_ERR_FORKED &&
                        ceni_dev_page_create(d, d->granularity, 0, &page) == CEN_ERR_FORKED &&
                        cen_stream_sync(d, 0) == CEN_ERR_FORKED;
+        /* nor is the memory there */
+        refused = refused && write(pipe_ends[1], (void *)(uintptr_t)m.addr, 1) < 0;
         cen_device_close(d); /* leaves the parent's device alone */
         _exit(refused ? 0 : 1);
     }
@@ -279,6 +331,8 @@ static void a_forked_child_is_refused(void **state) {
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     OK(cen_event_query(d, event));
+    close(pipe_ends[0]);
+    close(pipe_ends[1]);
 }
 
 static void an_illegal_access_is_sticky(void **state) {
@@ -325,16 +379,18 @@ static void a_lost_device_says_so(void **state) {
         FAILS(CEN_ERR_DEVICE_LOST, call(&w, op));
         assert_int_equal(suite_log_errors, 1);
     }
-    cen_device_close(w.peer);
-    close(w.fd);
-    free(w.registered);
-    free(w.memory_to_register);
+    free_world(f, &w);
 }
 
 static const struct CMUnitTest tests[] = {
-    SUITE_TEST(every_operation_can_fail),  SUITE_TEST(faults_come_from_the_environment),
-    SUITE_TEST(calls_are_counted),         SUITE_TEST(names_are_checked),
-    SUITE_TEST(a_forked_child_is_refused), SUITE_TEST(an_illegal_access_is_sticky),
+    SUITE_TEST(every_operation_can_fail),
+    SUITE_TEST(every_allocation_can_fail),
+    SUITE_TEST(opening_can_run_out_of_memory),
+    SUITE_TEST(faults_come_from_the_environment),
+    SUITE_TEST(calls_are_counted),
+    SUITE_TEST(names_are_checked),
+    SUITE_TEST(a_forked_child_is_refused),
+    SUITE_TEST(an_illegal_access_is_sticky),
     SUITE_TEST(a_lost_device_says_so),
 };
 SUITE_MAIN(tests)

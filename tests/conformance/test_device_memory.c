@@ -208,6 +208,18 @@ static void segments_are_plain_memory(void **state) {
     assert_true(suite_free_bytes(d) + d->granularity >= before);
 }
 
+static void freeing_a_segment_waits_for_its_use(void **state) {
+    cen_device *d = ((fixture *)*state)->device;
+    cen_stream stream;
+    cen_addr segment;
+    OK(cen_stream_create(d, 0, &stream));
+    OK(ceni_dev_segment_alloc(d, d->granularity, &segment));
+    suite_spin(d, 20 * 1000 * 1000, stream);
+    OK(cen_fill_async(d, segment, 1, d->granularity, stream));
+    OK(ceni_dev_segment_free(d, segment));
+    OK(cen_stream_sync(d, stream));
+}
+
 static const struct CMUnitTest tests[] = {
     SUITE_TEST(props_describe_the_device),
     SUITE_TEST(mem_info_follows_pages),
@@ -221,5 +233,6 @@ static const struct CMUnitTest tests[] = {
     SUITE_TEST(bad_sizes_are_refused),
     SUITE_TEST(read_only_memory_can_be_read_only),
     SUITE_TEST(segments_are_plain_memory),
+    SUITE_TEST(freeing_a_segment_waits_for_its_use),
 };
 SUITE_MAIN(tests)

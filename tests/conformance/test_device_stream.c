@@ -202,9 +202,45 @@ static void manual_events_wait_for_their_signal(void **state) {
         assert_int_equal(suite_word(d, m.addr), 0x01010101u * i);
     }
     FAILS(CEN_ERR_INVALID, cen_event_signal(d, after));
-    OK(cen_event_record(d, gate, stream)); /* left pending: closing does not hang */
+}
+
+static void a_pending_manual_event_can_be_recorded_again(void **state) {
+    fixture *f = *state;
+    if (!f->host) {
+        skip();
+    }
+    cen_device *d = f->device;
+    cen_event gate;
+    cen_stream stream;
+    OK(cen_stream_create(d, 0, &stream));
+    OK(cen_event_create(d, CEN_EVENT_MANUAL, &gate));
     OK(cen_stream_wait(d, stream, gate));
-    OK(cen_fill_async(d, m.addr, 9, 4, stream));
+    OK(cen_event_record(d, gate, stream));
+    FAILS(CEN_ERR_NOT_READY, cen_stream_query(d, stream));
+    OK(cen_event_signal(d, gate));
+    OK(cen_stream_sync(d, stream));
+}
+
+static void closing_does_not_wait_for_signals(void **state) {
+    fixture *f = *state;
+    if (!f->host) {
+        skip();
+    }
+    cen_device *d = f->device;
+    mapped m = suite_map(d, 1, 0);
+    for (int i = 0; i < 3; i++) {
+        cen_event gate;
+        cen_stream stream;
+        OK(cen_stream_create(d, 0, &stream));
+        OK(cen_event_create(d, CEN_EVENT_MANUAL, &gate));
+        OK(cen_stream_wait(d, stream, gate));
+        OK(cen_fill_async(d, m.addr, 9, 4, stream));
+        if (i == 1) {
+            OK(cen_event_destroy(d, gate));
+        } else if (i == 2) {
+            OK(cen_stream_destroy(d, stream));
+        }
+    }
 }
 
 static void a_chain_of_streams_runs_once_released(void **state) {
@@ -246,6 +282,8 @@ static const struct CMUnitTest tests[] = {
     SUITE_TEST(priorities_are_clamped),
     SUITE_TEST(wrong_handles_are_refused),
     SUITE_TEST(manual_events_wait_for_their_signal),
+    SUITE_TEST(a_pending_manual_event_can_be_recorded_again),
+    SUITE_TEST(closing_does_not_wait_for_signals),
     SUITE_TEST(a_chain_of_streams_runs_once_released),
 };
 SUITE_MAIN(tests)

@@ -199,6 +199,26 @@ static void access_needs_an_enabled_peer(void **state) {
     cen_device_close(peer);
 }
 
+static void rights_end_with_their_device(void **state) {
+    fixture *f = *state;
+    if (!f->host) {
+        skip();
+    }
+    cen_device *d = f->device, *peer = open_peer(f);
+    mapped m = suite_map(d, 1, 0);
+    ceni_grant grant = {peer, CENI_ACCESS_READ_WRITE};
+    OK(cen_peer_enable(d, peer));
+    OK(cen_peer_enable(peer, d));
+    OK(ceni_dev_page_access(d, m.addr, m.size, 1, &grant, 1));
+    cen_device_close(peer);
+    peer = suite_open(f, 1, NULL); /* another card, in the same place */
+    FAILS(CEN_ERR_FAULT, cen_fill_async(peer, m.addr, 1, 4, 0));
+    cen_addr segment;
+    OK(ceni_dev_segment_alloc(peer, 64, &segment));
+    FAILS(CEN_ERR_FAULT, cen_fill_async(d, segment, 1, 4, 0));
+    cen_device_close(peer);
+}
+
 static void one_range_over_two_devices(void **state) {
     fixture *f = *state;
     cen_device *d = f->device, *peer = open_peer(f);
@@ -229,6 +249,7 @@ static const struct CMUnitTest tests[] = {
     SUITE_TEST(memory_can_be_registered_once),
     SUITE_TEST(peers_copy_and_map),
     SUITE_TEST(access_needs_an_enabled_peer),
+    SUITE_TEST(rights_end_with_their_device),
     SUITE_TEST(one_range_over_two_devices),
 };
 SUITE_MAIN(tests)

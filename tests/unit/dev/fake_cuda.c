@@ -27,7 +27,7 @@ static cu_result injected(const char *symbol) {
     size_t length = strlen(symbol);
     while (list && *list) {
         if (!strncmp(list, symbol, length) && list[length] == '=') {
-            return (cu_result)atoi(list + length + 1);
+            return (cu_result)strtoul(list + length + 1, NULL, 10);
         }
         list = strchr(list, ',');
         list += list != NULL;
@@ -50,7 +50,7 @@ static _Thread_local int depth;
 
 static int devices(void) {
     const char *count = getenv("FAKE_CUDA_DEVICES");
-    return count ? atoi(count) : 1;
+    return count ? (int)strtol(count, NULL, 10) : 1;
 }
 
 cu_result cuInit(unsigned flags) {
@@ -78,7 +78,7 @@ __attribute__((visibility("default"))) cu_result cuGetProcAddress_v2(const char 
                                                                      void **address, int version,
                                                                      unsigned long long flags,
                                                                      cu_enum *status) {
-    if (strcmp(name, "cuMemGetInfo") || version != 3020) {
+    if (strcmp(name, "cuMemGetInfo") != 0 || version != 3020) {
         return CU_ERROR_NOT_FOUND;
     }
     cu_result (*function)(size_t *, size_t *) = mem_info;
@@ -208,8 +208,9 @@ cu_result cuMemMap(cu_deviceptr addr, size_t size, size_t offset, cu_handle hand
 
 cu_result cuMemUnmap(cu_deviceptr addr, size_t size) {
     ENTER();
-    mmap((void *)(uintptr_t)addr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-    return CU_SUCCESS;
+    void *mapped = mmap((void *)(uintptr_t)addr, size, PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    return mapped == MAP_FAILED ? CU_ERROR_INVALID_VALUE : CU_SUCCESS;
 }
 
 cu_result cuMemRetainAllocationHandle(cu_handle *handle, void *addr) {
