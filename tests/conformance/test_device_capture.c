@@ -96,9 +96,11 @@ static void queries_and_waits_break_it(void **state) {
         FAILS(CEN_ERR_CAPTURE, breaking_call(&w, i));
         assert_int_equal(suite_log_errors, 1);
         FAILS(CEN_ERR_CAPTURE, cen_fill_async(w.device, w.memory.addr, 1, 4, w.captured));
+        FAILS(CEN_ERR_CAPTURE, cen_event_record(w.device, w.event, w.captured));
         FAILS(CEN_ERR_CAPTURE, ceni_host_capture_end(w.device, w.captured, &graph));
         assert_null(graph);
         OK(cen_stream_sync(w.device, w.captured)); /* usable again */
+        OK(cen_event_sync(w.device, w.event));     /* as recorded before */
         OK(ceni_host_capture_begin(w.device, w.captured));
     }
     FAILS(CEN_ERR_CAPTURE, ceni_host_capture_begin(w.device, w.captured));
