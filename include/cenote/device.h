@@ -36,7 +36,8 @@ typedef struct cen_host_options {
     uint32_t copy_latency_us;   /* CENOTE_HOST_COPY_LATENCY_US, 0 none */
     uint32_t stream_delay_us;   /* CENOTE_HOST_STREAM_DELAY_US, before each stream operation */
     bool inline_streams;        /* CENOTE_HOST_INLINE: no threads; an operation runs when enqueued,
-                                   or when the event that its stream waits for is signalled */
+                                   or when the event that its stream waits for is signalled. Until
+                                   then a sync of the stream waits for another thread to signal */
     bool no_vmm; /* CENOTE_HOST_NO_VMM: as a device without virtual memory management */
 } cen_host_options;
 
@@ -85,8 +86,10 @@ CEN_API cen_status cen_stream_wait(cen_device *device, cen_stream stream, cen_ev
 /* Whether the stream is being captured into a graph. Never breaks a capture. */
 CEN_API cen_status cen_stream_capturing(cen_device *device, cen_stream stream, bool *capturing);
 
-/* Events. A manual event (host backend only) completes when cen_event_signal is called, not when a
- * stream reaches it: tests and replay use it to decide when work ends. */
+/* Events. One that was never recorded is complete. A manual event (host backend only) completes when
+ * cen_event_signal is called, not when a stream reaches it: tests and replay use it to decide when
+ * work ends. It is pending from its creation, and again from a record after a signal; closing its
+ * device completes it. */
 enum { CEN_EVENT_TIMING = 1u, CEN_EVENT_MANUAL = 2u };
 CEN_API cen_status cen_event_create(cen_device *device, unsigned flags, cen_event *event);
 CEN_API cen_status cen_event_destroy(cen_device *device, cen_event event);

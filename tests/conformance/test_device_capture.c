@@ -100,6 +100,9 @@ static void queries_and_waits_break_it(void **state) {
         FAILS(CEN_ERR_CAPTURE, ceni_capture_end(w.device, w.captured, &graph));
         assert_null(graph);
         OK(cen_stream_sync(w.device, w.captured)); /* usable again */
+        if (w.host) {
+            OK(cen_event_sync(w.device, w.event)); /* as recorded before */
+        }
         OK(ceni_capture_begin(w.device, w.captured));
     }
     assert_true(ceni_capture_begin(w.device, w.captured) < 0);

@@ -26,7 +26,9 @@ static world make_world(fixture *f, cen_device *peer) {
     cen_device *d = f->device;
     world w = {.device = d, .peer = peer, .memory = suite_map(d, 2, CENI_PAGE_EXPORTABLE)};
     OK(ceni_dev_va_reserve(d, d->granularity, 0, &w.range));
-    OK(ceni_dev_page_create(d, d->granularity, 0, &w.page));
+    for (int i = 0; i < 14; i++) { /* so many that tables grow with the next */
+        OK(ceni_dev_page_create(d, d->granularity, 0, &w.page));
+    }
     OK(ceni_dev_segment_alloc(d, d->granularity, &w.segment));
     OK(cen_stream_create(d, 0, &w.stream));
     for (int i = 0; i < 2; i++) {

@@ -234,7 +234,7 @@ static void closing_does_not_wait_for_signals(void **state) {
         OK(cen_stream_create(d, 0, &stream));
         OK(cen_event_create(d, CEN_EVENT_MANUAL, &gate));
         OK(cen_stream_wait(d, stream, gate));
-        OK(cen_fill_async(d, m.addr, 9, 4, stream));
+        OK(cen_fill_async(d, m.addr + 64 * (cen_addr)i, 9, 4, stream));
         if (i == 1) {
             OK(cen_event_destroy(d, gate));
         } else if (i == 2) {

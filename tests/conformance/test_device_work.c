@@ -212,7 +212,9 @@ static void rights_end_with_their_device(void **state) {
     OK(ceni_dev_page_access(d, m.addr, m.size, 1, &grant, 1));
     cen_device_close(peer);
     peer = suite_open(f, 1, NULL); /* another card, in the same place */
+    uint32_t word;
     FAILS(CEN_ERR_FAULT, cen_fill_async(peer, m.addr, 1, 4, 0));
+    FAILS(CEN_ERR_FAULT, cen_copy_async(peer, address(&word), m.addr, 4, 0));
     cen_addr segment;
     OK(ceni_dev_segment_alloc(peer, 64, &segment));
     FAILS(CEN_ERR_FAULT, cen_fill_async(d, segment, 1, 4, 0));
