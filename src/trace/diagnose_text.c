@@ -131,6 +131,7 @@ static void put_actions(ceni_str *out, const ceni_diag *diag) {
         size_t width = LABEL + strlen(a->text) + strlen(": -") + tail.size;
         ceni_str_printf(out, "%s %s:%s -%s\n", i ? "          " : " do first ", a->text,
                         width > WIDTH ? "\n            " : "", tail.failed ? "" : tail.data);
+        out->failed = out->failed || tail.failed;
         ceni_free(tail.data);
     }
 }
