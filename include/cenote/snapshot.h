@@ -74,7 +74,7 @@ typedef struct cen_snapshot_segment {
     uint64_t size;
     uint64_t stream;
     int64_t pool_id[2]; /* (0, 0): the default pool; others are private */
-    size_t first_block; /* its blocks: blocks[first_block] to [first_block + block_count) */
+    size_t first_block; /* its blocks: the device's blocks[first_block] and block_count - 1 more */
     size_t block_count;
     bool expandable;
     bool small;
@@ -105,13 +105,13 @@ typedef struct cen_snapshot_device {
     size_t segment_count;
     const cen_snapshot_block *blocks;
     size_t block_count;
-    const cen_initial_block *initial; /* alive before the first event */
+    const cen_initial_block *initial; /* alive before the first event; by address */
     size_t initial_count;
     uint64_t initial_reserved;         /* bytes in segments before the first event */
     const cen_annotation *annotations; /* by time */
     size_t annotation_count;
-    size_t unknown_frees; /* frees of blocks that nothing accounts for */
-    bool truncated;       /* the ring buffer dropped the beginning of the history */
+    size_t unknown_frees; /* completed frees that find no live block: freed twice */
+    bool truncated;       /* recording was on before the first event (docs/formats/snapshot.md) */
 } cen_snapshot_device;
 
 /* Reads a snapshot file ("-": standard input). error may be NULL. CEN_ERR_IO, CEN_ERR_FORMAT (not a
@@ -128,7 +128,8 @@ CEN_API size_t cen_snapshot_device_count(const cen_snapshot *snapshot);
 CEN_API const cen_snapshot_device *cen_snapshot_get_device(const cen_snapshot *snapshot,
                                                            size_t index);
 
-/* Stacks are interned: equal stacks have equal indices. Frames are innermost first. */
+/* Stacks are interned: equal stacks have equal indices; some may be used by no event. Frames are
+ * innermost first. */
 CEN_API size_t cen_snapshot_stack_count(const cen_snapshot *snapshot);
 CEN_API const cen_frame *cen_snapshot_stack(const cen_snapshot *snapshot, uint32_t stack,
                                             size_t *frame_count);

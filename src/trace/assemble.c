@@ -204,12 +204,16 @@ static cen_status place_segments(assembly *a) {
     }
     snapshot->blocks = a->blocks.at;
     a->blocks.at = NULL;
-    const cen_snapshot_block *blocks = snapshot->blocks;
+    size_t block = 0;
     for (size_t i = 0; i < a->slots.count; i++) {
         slot *to = &a->slots.at[i];
-        to->device.segments = snapshot->segments + to->first_segment;
-        to->device.blocks = blocks;
-        blocks += to->device.block_count;
+        if (to->device.segment_count) {
+            to->device.segments = snapshot->segments + to->first_segment;
+        }
+        if (to->device.block_count) {
+            to->device.blocks = snapshot->blocks + block;
+            block += to->device.block_count;
+        }
     }
     return CEN_OK;
 }

@@ -6,64 +6,11 @@
  *
  * `op` is where the current opcode begins and stays in the window: it is the place that errors
  * name. The window holds each opcode's fixed-size operand before it runs (ready()). */
+#include "trace/opcode.h"
 #include "trace/read.h"
 
-#include <ctype.h>
 #include <endian.h>
 #include <string.h>
-
-enum {
-    OP_MARK = '(',
-    OP_STOP = '.',
-    OP_POP = '0',
-    OP_POP_MARK = '1',
-    OP_DUP = '2',
-    OP_BINFLOAT = 'G',
-    OP_BININT = 'J',
-    OP_BININT1 = 'K',
-    OP_BININT2 = 'M',
-    OP_NONE = 'N',
-    OP_BINSTRING = 'T',
-    OP_SHORT_BINSTRING = 'U',
-    OP_BINUNICODE = 'X',
-    OP_APPEND = 'a',
-    OP_GLOBAL = 'c',
-    OP_DICT = 'd',
-    OP_EMPTY_DICT = '}',
-    OP_APPENDS = 'e',
-    OP_BINGET = 'h',
-    OP_LONG_BINGET = 'j',
-    OP_LIST = 'l',
-    OP_EMPTY_LIST = ']',
-    OP_BINPUT = 'q',
-    OP_LONG_BINPUT = 'r',
-    OP_SETITEM = 's',
-    OP_TUPLE = 't',
-    OP_EMPTY_TUPLE = ')',
-    OP_SETITEMS = 'u',
-    OP_BINBYTES = 'B',
-    OP_SHORT_BINBYTES = 'C',
-    OP_PROTO = 0x80,
-    OP_TUPLE1 = 0x85,
-    OP_TUPLE2,
-    OP_TUPLE3,
-    OP_NEWTRUE,
-    OP_NEWFALSE,
-    OP_LONG1,
-    OP_LONG4,
-    OP_SHORT_BINUNICODE = 0x8c,
-    OP_BINUNICODE8,
-    OP_BINBYTES8,
-    OP_EMPTY_SET,
-    OP_ADDITEMS,
-    OP_FROZENSET,
-    OP_STACK_GLOBAL = 0x93,
-    OP_MEMOIZE,
-    OP_FRAME,
-    OP_BYTEARRAY8,
-    OP_NEXT_BUFFER,
-    OP_READONLY_BUFFER
-};
 
 static inline uint64_t load16(const uint8_t *bytes) {
     uint16_t value;
@@ -336,63 +283,6 @@ static cen_status op_pop(ceni_reader *reader) {
     return CEN_OK;
 }
 
-/* A line of a GLOBAL for a message: printable characters only. */
-static size_t copy_line(char *to, size_t size, const uint8_t *from, const uint8_t *end) {
-    size_t count = 0;
-    for (; from + count < end && from[count] != '\n' && count + 1 < size; count++) {
-        to[count] = (char)(isprint(from[count]) ? from[count] : '?');
-    }
-    to[count] = 0;
-    return count;
-}
-
-/* Opcodes outside the subset: says which, and what the pickle wanted to run. */
-static cen_status refuse(ceni_reader *reader, const uint8_t **op, const uint8_t *p) {
-    static const struct {
-        uint8_t op;
-        const char *name;
-    } code[] = {{'R', "REDUCE"},  {'b', "BUILD"},      {'i', "INST"},     {'o', "OBJ"},
-                {0x81, "NEWOBJ"}, {0x92, "NEWOBJ_EX"}, {0x82, "EXT1"},    {0x83, "EXT2"},
-                {0x84, "EXT4"},   {'P', "PERSID"},     {'Q', "BINPERSID"}};
-    char module[64] = "", attribute[64] = "";
-    uint8_t byte = p[-1];
-    if (byte == OP_GLOBAL) {
-        if (ceni_source_fill(reader, *op, 256)) {
-            return reader->status;
-        }
-        *op = reader->source.window;
-        p = *op + 1;
-        p += copy_line(module, sizeof module, p, reader->source.end) + 1;
-        copy_line(attribute, sizeof attribute, p, reader->source.end);
-    } else if (byte == OP_STACK_GLOBAL && reader->stack.count >= 2) {
-        ceni_value *top = reader->stack.at + reader->stack.count;
-        for (int i = 0; i < 2; i++) {
-            const char *text = ceni_tag_of(top[i - 2]) == CENI_STR
-                                   ? ceni_string(reader, (uint32_t)ceni_payload(top[i - 2]))
-                                   : "?";
-            copy_line(i ? attribute : module, sizeof module, (const uint8_t *)text,
-                      (const uint8_t *)text + strlen(text));
-        }
-    }
-    if (byte == OP_GLOBAL || byte == OP_STACK_GLOBAL) {
-        return ceni_read_fail(reader, CEN_ERR_FORMAT,
-                              "refused: it would run code (%s.%s); a snapshot is plain data",
-                              module, attribute);
-    }
-    for (size_t i = 0; i < sizeof code / sizeof *code; i++) {
-        if (code[i].op == byte) {
-            return ceni_read_fail(
-                reader, CEN_ERR_FORMAT,
-                "refused: it would run code (opcode %s); a snapshot is plain data", code[i].name);
-        }
-    }
-    if (byte == OP_NEXT_BUFFER || byte == OP_READONLY_BUFFER) {
-        return ceni_read_fail(reader, CEN_ERR_FORMAT, "refused: it needs out-of-band buffers");
-    }
-    return ceni_read_fail(reader, CEN_ERR_FORMAT,
-                          "0x%02x is no opcode of a plain pickle of protocols 2 to 5", byte);
-}
-
 /* Opcodes without operands that are not frequent. */
 static cen_status op_bare(ceni_reader *reader, const uint8_t **op, const uint8_t *p) {
     size_t mark = 0, tuple;
@@ -431,7 +321,7 @@ static cen_status op_bare(ceni_reader *reader, const uint8_t **op, const uint8_t
     case OP_FROZENSET:
         return drop_to_mark(reader, true);
     default:
-        return refuse(reader, op, p);
+        return ceni_pickle_refuse(reader, op, p);
     }
 }
 

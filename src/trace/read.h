@@ -3,7 +3,7 @@
  * A file passes through four steps, each in its own file:
  *   source.c    bytes: file, standard input or memory, plain or gzip, as a sliding window
  *   pickle.c    the pickle machine: opcodes -> values on a stack; it knows nothing of snapshots
- *   fold.c      dicts and lists of values -> compact records, as soon as they are filled
+ *   fold.c      dicts and lists of values -> compact records (record.c), as soon as they are filled
  *   assemble.c  records -> a cen_snapshot (devices, sorted segments), rewind.c its initial state
  * intern.c keeps each string, frame and stack once.
  *
@@ -94,14 +94,15 @@ enum ceni_kind {
 /* The strings that the reader knows, interned first, so that their index is this enum. */
 #define CENI_WORD_MAP(X)                                                                           \
     X(action)                                                                                      \
-    X(addr) X(size) X(stream) X(time_us) X(frames) X(device_free) X(filename) X(line) X(name)      \
-        X(address) X(requested_size) X(state) X(history) X(real_size) X(device) X(total_size)      \
-            X(segment_type) X(segment_pool_id) X(is_expandable) X(blocks) X(segments)              \
-                X(device_traces) X(allocator_settings) X(external_annotations) X(stage) X(alloc)   \
-                    X(free_requested) X(free_completed) X(segment_alloc) X(segment_free)           \
-                        X(segment_map) X(segment_unmap) X(snapshot) X(oom) X(inactive)             \
-                            X(active_allocated) X(active_pending_free) X(active_awaiting_free)     \
-                                X(small) X(large) X(START) X(END)
+    X(addr)                                                                                        \
+    X(size) X(stream) X(time_us) X(frames) X(device_free) X(filename) X(line) X(name) X(address)   \
+        X(requested_size) X(state) X(history) X(real_size) X(device) X(total_size) X(segment_type) \
+            X(segment_pool_id) X(is_expandable) X(blocks) X(segments) X(device_traces)             \
+                X(allocator_settings) X(external_annotations) X(stage) X(alloc) X(free_requested)  \
+                    X(free_completed) X(segment_alloc) X(segment_free) X(segment_map)              \
+                        X(segment_unmap) X(snapshot) X(oom) X(inactive) X(active_allocated)        \
+                            X(active_pending_free) X(active_awaiting_free) X(small) X(large)       \
+                                X(START) X(END)
 enum ceni_word {
 #define CENI_WORD_ENUM(word) CENI_W_##word,
     CENI_WORD_MAP(CENI_WORD_ENUM)
@@ -192,7 +193,8 @@ typedef struct ceni_root_record {
 typedef struct ceni_reader {
     const char *name;
     ceni_source source;
-    uint64_t kept; /* bytes in the arrays below */
+    uint64_t kept;  /* bytes in the arrays below */
+    uint64_t moved; /* bytes of stacks copied because their list was filled in pieces */
 
     cen_status status; /* the first failure */
     char message[146]; /* with 80 bytes of name and an offset it fits cen_read_error */
@@ -259,6 +261,8 @@ cen_status ceni_read_fail(ceni_reader *reader, cen_status status, const char *fo
 /* Makes room for `need` elements (see ceni_grow), within what may be kept. */
 cen_status ceni_read_grow(ceni_reader *reader, void *array, size_t *capacity, size_t need,
                           size_t size);
+/* Fails when `bytes`, kept or moved, are out of proportion to what has been read. */
+cen_status ceni_read_charge(ceni_reader *reader, uint64_t bytes);
 #define CENI_ROOM(reader, array, more)                                                             \
     ((array).count + (more) <= (array).capacity                                                    \
          ? CEN_OK                                                                                  \
@@ -291,6 +295,24 @@ static inline const char *ceni_string(const ceni_reader *reader, uint32_t id) {
 
 /* Runs the machine to STOP; the result is the pickle's value. */
 cen_status ceni_pickle_run(ceni_reader *reader, ceni_value *result);
+
+/* refuse.c: fails because of the opcode before p. */
+cen_status ceni_pickle_refuse(ceni_reader *reader, const uint8_t **op, const uint8_t *p);
+
+/* The known word that a value is, or CENI_WORDS. */
+static inline enum ceni_word ceni_word_of(ceni_value value) {
+    return ceni_tag_of(value) == CENI_STR && ceni_payload(value) < CENI_WORDS
+               ? (enum ceni_word)ceni_payload(value)
+               : CENI_WORDS;
+}
+
+/* ---- record.c ---- */
+
+/* Sets keys of an object's record (of a dict's kind other than frame). */
+cen_status ceni_record_set(ceni_reader *reader, uint64_t object, const ceni_value *pairs,
+                           size_t count);
+cen_status ceni_record_frame(ceni_reader *reader, ceni_frame_key *frame, ceni_value key,
+                             ceni_value value);
 
 /* ---- fold.c ---- */
 

@@ -19,6 +19,15 @@ cen_status ceni_read_fail(ceni_reader *reader, cen_status status, const char *fo
     return reader->status;
 }
 
+cen_status ceni_read_charge(ceni_reader *reader, uint64_t bytes) {
+    if (bytes > CENI_READ_KEPT_FREE + CENI_READ_KEPT_FACTOR * reader->source.stored) {
+        return ceni_read_fail(reader, CEN_ERR_FORMAT,
+                              "what it holds is out of proportion to its size (limit: 256 MiB and "
+                              "64 times the bytes read)");
+    }
+    return CEN_OK;
+}
+
 cen_status ceni_read_grow(ceni_reader *reader, void *array, size_t *capacity, size_t need,
                           size_t size) {
     size_t before = *capacity;
@@ -26,12 +35,7 @@ cen_status ceni_read_grow(ceni_reader *reader, void *array, size_t *capacity, si
         return ceni_read_fail(reader, CEN_ERR_HOST_MEMORY, "no memory for %zu elements", need);
     }
     reader->kept += (*capacity - before) * size;
-    if (reader->kept > CENI_READ_KEPT_FREE + CENI_READ_KEPT_FACTOR * reader->source.stored) {
-        return ceni_read_fail(reader, CEN_ERR_FORMAT,
-                              "what it holds is out of proportion to its size (limit: 256 MiB and "
-                              "64 times the bytes read)");
-    }
-    return CEN_OK;
+    return ceni_read_charge(reader, reader->kept);
 }
 
 static void free_reader(ceni_reader *reader) {
