@@ -138,6 +138,7 @@ def shapes():
     blocks = [{"address": A, "size": 512, "requested_size": 100, "state": "active_allocated"},
               {"address": A + 512, "size": 512, "requested_size": 0, "state": "inactive"},
               {"address": A + 1024, "size": 3072, "requested_size": 300, "state": "active_allocated"}]
+    blocks.reverse()  # blocks are sorted by address
     write("sparse.pickle", pickle.dumps({
         "segments": [segment(A, 4096, blocks, colour="green")], "device_traces": [sparse, [], sparse[:2]],
         "allocator_settings": {"a": None, "b": 0.8, "c": 1 << 63, "d": {"256": 1, "512": 2}, "e": -5},

@@ -217,7 +217,8 @@ uint64_t ceni_unit(const ceni_diag *diag);         /* bytes of the unit in which
 void ceni_put_size(ceni_str *out, uint64_t bytes); /* "2.93 GiB", "4 B" */
 void ceni_put_label(ceni_str *out, const ceni_owner *owner); /* "activations, train.py:43" */
 void ceni_put_failed(ceni_str *out, const ceni_diag *diag);  /* who asked for what failed */
-void ceni_put_evidence(ceni_diag const *diag, void (*line)(void *arg, const char *text), void *arg);
+/* Calls line(arg, text) for each sentence of evidence; false: memory ran out. */
+bool ceni_put_evidence(const ceni_diag *diag, void (*line)(void *arg, const char *text), void *arg);
 const char *ceni_mark_name(ceni_mark mark);
 const char *ceni_cap_name(ceni_cap_from from);
 void ceni_text_device(ceni_str *out, const ceni_diag *diag);

@@ -88,7 +88,7 @@ static void add_line(void *arg, const char *line) {
 
 static json_t *evidence(builder *b, const ceni_diag *diag) {
     line_sink sink = {b, json_array()};
-    ceni_put_evidence(diag, add_line, &sink);
+    b->failed = !ceni_put_evidence(diag, add_line, &sink) || b->failed;
     return sink.array;
 }
 

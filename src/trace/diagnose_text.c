@@ -131,6 +131,7 @@ static void put_actions(ceni_str *out, const ceni_diag *diag) {
         size_t width = LABEL + strlen(a->text) + strlen(": -") + tail.size;
         ceni_str_printf(out, "%s %s:%s -%s\n", i ? "          " : " do first ", a->text,
                         width > WIDTH ? "\n            " : "", tail.failed ? "" : tail.data);
+        out->failed = out->failed || tail.failed;
         ceni_free(tail.data);
     }
 }
@@ -177,29 +178,33 @@ static void put_holes(ceni_str *out, const ceni_diag *diag) {
         diag->segments_with_holes, diag->total.segments, num(diag, diag->total.hole_largest));
 }
 
+/* Each cause that is ruled out, with its number. */
 static void put_ruled_out(ceni_str *out, const ceni_diag *diag) {
+    size_t n = diag->step_complete_count;
+    const char *comma = "ruled out ";
     if (!diag->snapshot) {
         return;
     }
-    ceni_str_printf(out, "ruled out ");
-    size_t n = diag->step_complete_count;
     if (!diag->suspect_count && n >= 4) {
-        ceni_str_printf(out, "leak (baseline %.2f each step), ", num(diag, diag->steps[n - 1].low));
+        ceni_str_printf(out, "%sleak (baseline %.2f each step)", comma,
+                        num(diag, diag->steps[n - 1].low));
+        comma = ", ";
     }
     if (diag->verdict != CEN_VERDICT_STRANDED_STREAM) {
-        ceni_str_printf(out, "streams (%zu", diag->stream_count);
+        ceni_str_printf(out, "%sstreams (%zu", comma, diag->stream_count);
         if (diag->stream_count > 1) {
             ceni_str_printf(out, ", %.2f free on others", num(diag, ceni_holes_elsewhere(diag)));
         }
-        ceni_str_printf(out, "), ");
+        ceni_str_printf(out, ")");
+        comma = ", ";
     }
     if (diag->verdict != CEN_VERDICT_STRANDED_POOL) {
-        ceni_str_printf(out, "pools (%zu", diag->pool_count);
+        uint64_t holes = 0;
+        for (size_t i = 0; i < diag->pool_count; i++) {
+            holes += diag->pools[i].holes;
+        }
+        ceni_str_printf(out, "%spools (%zu", comma, diag->pool_count);
         if (diag->pool_count) {
-            uint64_t holes = 0;
-            for (size_t i = 0; i < diag->pool_count; i++) {
-                holes += diag->pools[i].holes;
-            }
             ceni_str_printf(out, ", %.2f free in them", num(diag, holes));
         }
         ceni_str_printf(out, ")");

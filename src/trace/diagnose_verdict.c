@@ -88,7 +88,7 @@ static bool is_leak(const ceni_diag *diag) {
         return false;
     }
     if (diag->moment == CENI_MOMENT_FAILED) {
-        return diag->suspect_bytes >= diag->over;
+        return diag->over && diag->suspect_bytes >= diag->over;
     }
     uint64_t room = diag->held_peak;
     if (diag->cap_low) {

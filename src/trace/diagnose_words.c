@@ -154,7 +154,7 @@ static void say_sum(lines *l, const ceni_diag *diag) {
     end_line(l);
 }
 
-void ceni_put_evidence(const ceni_diag *diag, void (*line)(void *arg, const char *text),
+bool ceni_put_evidence(const ceni_diag *diag, void (*line)(void *arg, const char *text),
                        void *arg) {
     lines l = {.line = line, .arg = arg};
     say_sum(&l, diag);
@@ -191,4 +191,5 @@ void ceni_put_evidence(const ceni_diag *diag, void (*line)(void *arg, const char
         end_line(&l);
     }
     ceni_free(l.text.data);
+    return !l.text.failed;
 }

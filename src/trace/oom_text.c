@@ -135,7 +135,7 @@ static void read_device(const char *message, ceni_diag *diag) {
 static cen_status read_message(const char *message, ceni_diag *diag) {
     if (!size_after(message, "Tried to allocate ", &diag->request) || !read_held(message, diag)) {
         return ceni_fail(CEN_ERR_FORMAT,
-                         "explain: an out-of-memory message, but not the sizes that PyTorch adds");
+                         "the out-of-memory message lacks the sizes that PyTorch adds");
     }
     size_before(message, " allocated in private pools", &diag->in_pools);
     read_device(message, diag);
@@ -151,13 +151,19 @@ static cen_status read_message(const char *message, ceni_diag *diag) {
     return CEN_OK;
 }
 
-/* Copies the last message, from "out of memory" to its line's end. False: there is none. */
+/* Copies the last message, from "CUDA out of memory" to its line's end; one that gives sizes before
+ * one that does not, because programs repeat the error in fewer words. False: there is none. */
 static bool last_message(const char *text, size_t size, char *message) {
-    static const char words[] = "CUDA out of memory";
-    const char *found = NULL, *at = text;
-    while ((at = memmem(at, size - (size_t)(at - text), words, sizeof words - 1))) {
-        found = at++;
+    static const char words[] = "CUDA out of memory", full[] = ". Tried to allocate ";
+    const char *found = NULL, *bare = NULL, *at = text, *stop = text + size;
+    while ((at = memmem(at, (size_t)(stop - at), words, sizeof words - 1))) {
+        const char *after = at + sizeof words - 1;
+        bool sized =
+            (size_t)(stop - after) >= sizeof full - 1 && !memcmp(after, full, sizeof full - 1);
+        *(sized ? &found : &bare) = at;
+        at = after;
     }
+    found = found ? found : bare;
     if (!found) {
         return false;
     }

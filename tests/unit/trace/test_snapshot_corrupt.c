@@ -155,7 +155,7 @@ static void endless_nesting_is_refused(void **state) {
     refused(data, sizeof data, CEN_ERR_FORMAT, "not of a memory snapshot");
 }
 
-/* A list that is refilled again and again, and a compressed file of nothing but MEMOIZE. */
+/* A compressed file of nothing but MEMOIZE. */
 static void memory_stays_in_proportion(void **state) {
     size_t size = 256 << 20, packed_size = 1 << 20;
     uint8_t *data = malloc(1 << 20), *packed = malloc(packed_size);
@@ -174,17 +174,30 @@ static void memory_stays_in_proportion(void **state) {
     assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
     refused(packed, packed_size - z.avail_out, CEN_ERR_FORMAT, "out of proportion");
     deflateEnd(&z);
-    /* One frame dict, appended one by one: each step would copy the stack so far. */
-    static const char head[] = "\x80\4]}\x8c\10filename\x8c\1fs\x94"
-                               "0";
+    free(data);
+    free(packed);
+}
+
+/* One frame dict, appended one by one: each step copies the stack so far. At first that costs
+ * memory; a second list finds each stack made, and costs only time. */
+static void time_stays_in_proportion(void **state) {
+    static const char head[] = "\x80\4}\x8c\10filename\x8c\1fs\x94"
+                               "0]";
+    static uint8_t data[1 << 20];
     size_t at = sizeof head - 1;
     memcpy(data, head, at);
-    for (; at + 3 < 1 << 20; at += 3) {
+    for (; at + 3 < sizeof data; at += 3) {
         memcpy(data + at, "h\0a", 3);
     }
     refused(data, at, CEN_ERR_FORMAT, "out of proportion");
-    free(data);
-    free(packed);
+    for (size_t i = sizeof head - 1; i + 3 < sizeof data; i += 3) {
+        bool restart = (i - sizeof head + 1) / 3 % 6000 == 5999;
+        memcpy(data + i, restart ? "0]N" : "h\0a", 3);
+        if (restart) {
+            data[i + 2] = ']'; /* the list that grows; the one below stays empty */
+        }
+    }
+    refused(data, at, CEN_ERR_FORMAT, "out of proportion");
 }
 
 static void cut_anywhere_it_is_an_error(void **state) {
@@ -221,6 +234,23 @@ static void damaged_gzip_is_told(void **state) {
     size_t size = load("snapshots/graphs-oom.c4.pickle.gz", data, sizeof data);
     data[size - 6] ^= 1; /* its checksum */
     refused(data, size, CEN_ERR_FORMAT, "the gzip data is damaged (incorrect data check)");
+    /* Damage far behind the pickle's end is damage too. */
+    uLong plain_size = 4 << 20;
+    uint8_t *plain = calloc(1, plain_size);
+    memcpy(plain, "\x80\4}\x8c\10segments]s.", 16);
+    z_stream z = {
+        .next_in = plain, .avail_in = (uInt)plain_size, .next_out = data, .avail_out = sizeof data};
+    assert_int_equal(deflateInit2(&z, 9, Z_DEFLATED, 31, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
+    size = z.total_out;
+    deflateEnd(&z);
+    free(plain);
+    cen_snapshot *snapshot;
+    assert_int_equal(cen_snapshot_read_memory("x", data, size, &snapshot, NULL), CEN_OK);
+    cen_snapshot_free(snapshot);
+    refused(data, size - 1, CEN_ERR_TRUNCATED, "the gzip data ends too early");
+    data[size - 6] ^= 1;
+    refused(data, size, CEN_ERR_FORMAT, "incorrect data check");
 }
 
 /* Makes the n-th call fail for n = 1, 2, ... until the reading passes; returns how many did. */
@@ -278,6 +308,7 @@ int main(void) {
         cmocka_unit_test(values_out_of_range_are_refused),
         cmocka_unit_test(endless_nesting_is_refused),
         cmocka_unit_test(memory_stays_in_proportion),
+        cmocka_unit_test(time_stays_in_proportion),
         cmocka_unit_test(cut_anywhere_it_is_an_error),
         cmocka_unit_test(changed_anywhere_it_is_survived),
         cmocka_unit_test(damaged_gzip_is_told),

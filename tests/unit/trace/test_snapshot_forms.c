@@ -176,6 +176,9 @@ static void missing_and_unknown_keys_are_borne(void **state) {
     assert_int_equal(d->events[6].action, CEN_ACTION_OOM);
     assert_int_equal(d->events[6].addr, 12345);
     assert_true(d->segments[0].pool_id[0] == 0 && d->segments[0].pool_id[1] == 0);
+    for (size_t i = 0; i < d->block_count; i++) {
+        assert_true(d->blocks[i].addr == BASE + 512 * i);
+    }
     assert_int_equal(d->initial_count, 1);
     assert_true(d->initial[0].addr == BASE + 2048 && d->initial[0].size == 77);
     assert_int_equal(d->initial[0].stream, 3);
@@ -187,6 +190,24 @@ static void missing_and_unknown_keys_are_borne(void **state) {
     assert_string_equal(cen_snapshot_setting(snapshot, "c"), "9223372036854775808");
     assert_string_equal(cen_snapshot_setting(snapshot, "d"), "[256:1,512:2]");
     assert_string_equal(cen_snapshot_setting(snapshot, "e"), "-5");
+    cen_snapshot_free(snapshot);
+}
+
+static void strings_become_utf8(void **state) {
+    static const char pickle[] = "\x80\4}(\x8c\10segments]\x8c\22allocator_settings}("
+                                 "\x8c\1a\x8c\5x\xc3\xa9\xe2\x82"
+                                 "\x8c\1b\x8c\4\xed\xb2\x80y"
+                                 "\x8c\1c\x8c\2\0z"
+                                 "\x8c\1d\x8c\4\xf0\x9f\x90\x8d"
+                                 "\x8c\1e\x8c\2\xc1\x81uu.";
+    static const char *const expected[][2] = {
+        {"a", "x\xc3\xa9??"}, {"b", "???y"}, {"c", "?z"}, {"d", "\xf0\x9f\x90\x8d"}, {"e", "??"}};
+    cen_snapshot *snapshot;
+    assert_int_equal(cen_snapshot_read_memory("m", pickle, sizeof pickle - 1, &snapshot, NULL), 0);
+    assert_int_equal(cen_snapshot_device_count(snapshot), 0);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        assert_string_equal(cen_snapshot_setting(snapshot, expected[i][0]), expected[i][1]);
+    }
     cen_snapshot_free(snapshot);
 }
 
@@ -259,6 +280,7 @@ int main(void) {
         cmocka_unit_test(the_oldest_form_is_read),
         cmocka_unit_test(a_state_without_history_is_read),
         cmocka_unit_test(missing_and_unknown_keys_are_borne),
+        cmocka_unit_test(strings_become_utf8),
         cmocka_unit_test(double_frees_are_counted),
         cmocka_unit_test(events_that_are_shared_keep_each_list_its_order),
         cmocka_unit_test(truncation_needs_evidence),
