@@ -145,7 +145,7 @@ def shapes():
         "external_annotations": [{"stage": "END", "name": "n", "device": 0, "time_us": 9},
                                  {"stage": "START", "name": "n", "device": 0, "time_us": 3},
                                  {"stage": "START", "name": "elsewhere", "device": 9, "time_us": 3}],
-        "a key of the future": {"action": "none", "addr": 0, "size": 0},
+        "a key of the future": {"action": ["none"], "state": 5, "frames": [{"filename": 7, "line": 8}]},
     }, 4))
     # A free that finds nothing: the same block freed twice.
     twice = [{"action": "alloc", "addr": A, "size": 64, "stream": 0, "time_us": 1}] + [

@@ -44,13 +44,23 @@ static bool next(const ceni_reader *reader, item_walk *walk, size_t *index) {
     return true;
 }
 
+/* The snapshot's structure is not there: because of a dict in doubt, or altogether. */
+static cen_status no_snapshot(ceni_reader *reader, const char *what) {
+    if (!reader->doubt[0]) {
+        return ceni_read_fail(reader, CEN_ERR_FORMAT, "%s", what);
+    }
+    reader->offset = reader->doubt_offset;
+    reader->at_offset = true;
+    return ceni_read_fail(reader, CEN_ERR_FORMAT, "%s", reader->doubt);
+}
+
 /* Begins a walk over `list`, whose items have to be of `kind`. */
 static cen_status walk_list(ceni_reader *reader, ceni_value list, enum ceni_kind kind,
                             const char *what, item_walk *walk) {
     *walk = (item_walk){0};
     int found = ceni_list_kind(reader, list, &walk->run);
     if (found != CENI_EMPTY && found != (int)kind) {
-        return ceni_read_fail(reader, CEN_ERR_FORMAT, "not a memory snapshot: %s", what);
+        return no_snapshot(reader, what);
     }
     return CEN_OK;
 }
@@ -124,7 +134,8 @@ static void apply_history(const ceni_reader *reader, const ceni_block_record *re
 static cen_status add_blocks(assembly *a, ceni_segment_record *record) {
     ceni_reader *reader = a->reader;
     item_walk walk;
-    if (walk_list(reader, record->blocks, CENI_BLOCK, "'blocks' is no list of blocks", &walk)) {
+    if (walk_list(reader, record->blocks, CENI_BLOCK,
+                  "not a memory snapshot: 'blocks' is no list of blocks", &walk)) {
         return reader->status;
     }
     record->segment.first_block = a->blocks.count;
@@ -156,7 +167,8 @@ static cen_status add_blocks(assembly *a, ceni_segment_record *record) {
 static cen_status collect_segments(assembly *a, ceni_value list) {
     ceni_reader *reader = a->reader;
     item_walk walk;
-    if (walk_list(reader, list, CENI_SEGMENT, "'segments' is no list of segments", &walk)) {
+    if (walk_list(reader, list, CENI_SEGMENT,
+                  "not a memory snapshot: 'segments' is no list of segments", &walk)) {
         return reader->status;
     }
     for (size_t index; next(reader, &walk, &index);) {
@@ -238,13 +250,14 @@ static cen_status copy_events(assembly *a, slot *to, item_walk walk) {
 static cen_status place_events(assembly *a, ceni_value traces) {
     ceni_reader *reader = a->reader;
     item_walk walk, events;
-    if (walk_list(reader, traces, CENI_ITEMS, "'device_traces' is no list of lists", &walk)) {
+    if (walk_list(reader, traces, CENI_ITEMS,
+                  "not a memory snapshot: 'device_traces' is no list of lists", &walk)) {
         return reader->status;
     }
     size_t number = 0;
     for (size_t object; next(reader, &walk, &object); number++) {
         if (walk_list(reader, ceni_make(CENI_LIST, object), CENI_EVENT,
-                      "a device's trace is no list of events", &events)) {
+                      "not a memory snapshot: a device's trace is no list of events", &events)) {
             return reader->status;
         }
         if (need_device(a, number)) {
@@ -368,9 +381,8 @@ static cen_status find_root(ceni_reader *reader, ceni_value result, ceni_root_re
         *root = (ceni_root_record){.segments = result}; /* the oldest form: the state only */
         return CEN_OK;
     }
-    return ceni_read_fail(reader, CEN_ERR_FORMAT,
-                          "a pickle, but not of a memory snapshot; expected a dict with 'segments' "
-                          "and 'device_traces'");
+    return no_snapshot(reader, "a pickle, but not of a memory snapshot; expected a dict with "
+                               "'segments' and 'device_traces'");
 }
 
 static void free_assembly(assembly *a) {

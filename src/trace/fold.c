@@ -3,9 +3,10 @@
  *
  * A dict is decided by its first telling key ("action": an event). Most arrive complete in one
  * SETITEMS; one that comes in pieces is plain until a telling key arrives, and later pieces change
- * the record. Keys that are not known are skipped, and None counts as missing. A list is taken as
- * it is when its dict is folded: no pickler writes a list after the dict that holds it, unless the
- * list contains that dict. */
+ * the record. One that then does not have what such a dict has may be anybody's data: it becomes
+ * plain again, which is an error only where the snapshot needs it. Keys that are not known are
+ * skipped, and None counts as missing. A list is taken as it is when its dict is folded: no pickler
+ * writes a list after the dict that holds it, unless the list contains that dict. */
 #include "trace/read.h"
 
 #include <string.h>
@@ -104,6 +105,7 @@ static cen_status check_keys(ceni_reader *reader, enum ceni_kind kind, uint64_t 
     } else if (kind == CENI_SEGMENT && !(keys & KEY(total_size))) {
         missing = "a segment without 'total_size'";
     }
+    reader->doubtful = missing;
     return missing ? ceni_read_fail(reader, CEN_ERR_FORMAT, "%s", missing) : CEN_OK;
 }
 
@@ -142,6 +144,16 @@ cen_status ceni_fold_set(ceni_reader *reader, size_t index, const ceni_value *pa
     }
     return kind == CENI_FRAME ? fold_frame(reader, object, pairs, count)
                               : ceni_record_set(reader, *object, pairs, count);
+}
+
+cen_status ceni_fold_doubt(ceni_reader *reader, size_t index, uint64_t offset) {
+    if (!reader->doubt[0]) {
+        memcpy(reader->doubt, reader->message, sizeof reader->doubt);
+        reader->doubt_offset = offset;
+    }
+    reader->status = CEN_OK;
+    reader->doubtful = false;
+    return new_record(reader, &reader->objects.at[index], CENI_PLAIN);
 }
 
 /* ---- lists ---- */

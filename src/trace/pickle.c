@@ -28,6 +28,10 @@ static inline uint64_t load64(const uint8_t *bytes) {
     return le64toh(value);
 }
 
+static uint64_t offset_of(const ceni_reader *reader, const uint8_t *op) {
+    return reader->source.base + (uint64_t)(op - reader->source.window);
+}
+
 static cen_status truncated(ceni_reader *reader) {
     return ceni_read_fail(reader, CEN_ERR_TRUNCATED, "ends before the pickle's STOP");
 }
@@ -141,8 +145,7 @@ static inline cen_status memo_put(ceni_reader *reader, size_t index, const uint8
         return reader->status;
     }
     if (index >= reader->memo.count) {
-        uint64_t limit = reader->source.base + (uint64_t)(op - reader->source.window);
-        if (index > limit) {
+        if (index > offset_of(reader, op)) {
             return ceni_read_fail(reader, CEN_ERR_FORMAT, "memo index %zu is out of range", index);
         }
         size_t more = index + 1 - reader->memo.count;
@@ -181,7 +184,7 @@ static cen_status pop_mark(ceni_reader *reader, size_t *mark) {
 }
 
 /* The values from `first` go into the list or dict below them. */
-static cen_status fill(ceni_reader *reader, size_t first, enum ceni_tag tag) {
+static cen_status fill(ceni_reader *reader, size_t first, enum ceni_tag tag, const uint8_t *op) {
     size_t floor = reader->mark_count ? reader->marks[reader->mark_count - 1] : 0;
     size_t count = reader->stack.count - first;
     ceni_value *values = reader->stack.at + first;
@@ -191,22 +194,25 @@ static cen_status fill(ceni_reader *reader, size_t first, enum ceni_tag tag) {
     }
     reader->stack.count = first;
     size_t object = ceni_payload(values[-1]);
-    return tag == CENI_LIST ? ceni_fold_append(reader, object, values, count)
-                            : ceni_fold_set(reader, object, values, count / 2);
+    cen_status status = tag == CENI_LIST ? ceni_fold_append(reader, object, values, count)
+                                         : ceni_fold_set(reader, object, values, count / 2);
+    return status && reader->doubtful ? ceni_fold_doubt(reader, object, offset_of(reader, op))
+                                      : status;
 }
 
-static cen_status fill_from_mark(ceni_reader *reader, enum ceni_tag tag) {
+static cen_status fill_from_mark(ceni_reader *reader, enum ceni_tag tag, const uint8_t *op) {
     size_t mark = 0;
-    return pop_mark(reader, &mark) ? reader->status : fill(reader, mark, tag);
+    return pop_mark(reader, &mark) ? reader->status : fill(reader, mark, tag, op);
 }
 
-static cen_status fill_last(ceni_reader *reader, size_t count, enum ceni_tag tag) {
-    return have(reader, count + 1) ? fill(reader, reader->stack.count - count, tag)
+static cen_status fill_last(ceni_reader *reader, size_t count, enum ceni_tag tag,
+                            const uint8_t *op) {
+    return have(reader, count + 1) ? fill(reader, reader->stack.count - count, tag, op)
                                    : reader->status;
 }
 
 /* LIST and DICT: the values from the mark on become a new object. */
-static cen_status build(ceni_reader *reader, enum ceni_tag tag) {
+static cen_status build(ceni_reader *reader, enum ceni_tag tag, const uint8_t *op) {
     size_t mark = 0;
     if (pop_mark(reader, &mark) || new_object(reader, tag)) {
         return reader->status;
@@ -215,7 +221,7 @@ static cen_status build(ceni_reader *reader, enum ceni_tag tag) {
     ceni_value *values = reader->stack.at + mark, object = values[count - 1];
     memmove(values + 1, values, (count - 1) * sizeof *values);
     values[0] = object;
-    return fill(reader, mark + 1, tag);
+    return fill(reader, mark + 1, tag, op);
 }
 
 static cen_status build_tuple(ceni_reader *reader, size_t first) {
@@ -297,13 +303,13 @@ static cen_status op_bare(ceni_reader *reader, const uint8_t **op, const uint8_t
         }
         return reader->status;
     case OP_APPEND:
-        return fill_last(reader, 1, CENI_LIST);
+        return fill_last(reader, 1, CENI_LIST, *op);
     case OP_SETITEM:
-        return fill_last(reader, 2, CENI_DICT);
+        return fill_last(reader, 2, CENI_DICT, *op);
     case OP_LIST:
-        return build(reader, CENI_LIST);
+        return build(reader, CENI_LIST, *op);
     case OP_DICT:
-        return build(reader, CENI_DICT);
+        return build(reader, CENI_DICT, *op);
     case OP_TUPLE:
         return pop_mark(reader, &mark) ? reader->status : build_tuple(reader, mark);
     case OP_TUPLE1:
@@ -396,9 +402,9 @@ static inline const uint8_t *step(ceni_reader *reader, const uint8_t **op, const
     case OP_MARK:
         return push_mark(reader) ? NULL : p;
     case OP_SETITEMS:
-        return fill_from_mark(reader, CENI_DICT) ? NULL : p;
+        return fill_from_mark(reader, CENI_DICT, *op) ? NULL : p;
     case OP_APPENDS:
-        return fill_from_mark(reader, CENI_LIST) ? NULL : p;
+        return fill_from_mark(reader, CENI_LIST, *op) ? NULL : p;
     case OP_NONE:
         push(reader, ceni_make(CENI_NONE, 0));
         return p;
@@ -429,7 +435,7 @@ static const uint8_t *ready(ceni_reader *reader, const uint8_t *p) {
 
 /* Says where the failure is. */
 static cen_status fail_at(ceni_reader *reader, const uint8_t *op) {
-    reader->offset = reader->source.base + (uint64_t)(op - reader->source.window);
+    reader->offset = offset_of(reader, op);
     reader->at_offset = true;
     return reader->status;
 }

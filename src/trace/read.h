@@ -95,7 +95,8 @@ enum ceni_kind {
 #define CENI_WORD_MAP(X)                                                                           \
     X(action)                                                                                      \
     X(addr)                                                                                        \
-    X(size) X(stream) X(time_us) X(frames) X(device_free) X(filename) X(line) X(name) X(address)   \
+    X(size)                                                                                        \
+    X(stream) X(time_us) X(frames) X(device_free) X(filename) X(line) X(name) X(address)           \
         X(requested_size) X(state) X(history) X(real_size) X(device) X(total_size) X(segment_type) \
             X(segment_pool_id) X(is_expandable) X(blocks) X(segments) X(device_traces)             \
                 X(allocator_settings) X(external_annotations) X(stage) X(alloc) X(free_requested)  \
@@ -199,7 +200,10 @@ typedef struct ceni_reader {
     cen_status status; /* the first failure */
     char message[146]; /* with 80 bytes of name and an offset it fits cen_read_error */
     uint64_t offset;
-    bool at_offset; /* the failure has a place in the stream */
+    bool at_offset;  /* the failure has a place in the stream */
+    bool doubtful;   /* it is only that a dict looks like a known one and is none */
+    char doubt[146]; /* the first such, told if that dict turns out to be needed */
+    uint64_t doubt_offset;
 
     CENI_ARRAY(ceni_value) stack;
     CENI_ARRAY(ceni_value) memo;
@@ -320,6 +324,8 @@ cen_status ceni_record_frame(ceni_reader *reader, ceni_frame_key *frame, ceni_va
 cen_status ceni_fold_append(ceni_reader *reader, size_t object, const ceni_value *items,
                             size_t count);
 cen_status ceni_fold_set(ceni_reader *reader, size_t object, const ceni_value *pairs, size_t count);
+/* After a doubtful failure: notes it and makes the dict a plain one, so that reading goes on. */
+cen_status ceni_fold_doubt(ceni_reader *reader, size_t object, uint64_t offset);
 
 /* ---- assemble.c, settings.c, rewind.c ---- */
 

@@ -1,10 +1,11 @@
 /* Records: what each known key of an event, segment, block... does to its record.
  *
- * A value of the wrong type or out of range ends the reading: a size that is wrong would only
- * become a wrong diagnosis. None counts as missing; unknown keys are skipped. */
+ * A value of the wrong type or out of range is a doubtful failure (see fold.c): a size that is
+ * wrong would only become a wrong diagnosis. None counts as missing; unknown keys are skipped. */
 #include "trace/read.h"
 
 static cen_status wrong(ceni_reader *reader, ceni_value key, const char *expected) {
+    reader->doubtful = true;
     return ceni_read_fail(reader, CEN_ERR_FORMAT, "'%s' is not %s",
                           ceni_string(reader, (uint32_t)ceni_payload(key)), expected);
 }
