@@ -26,15 +26,17 @@ static ceni_arena *make(cen_pool *pool, uint64_t id) {
 }
 
 cen_status cen_pool_capture_begin(cen_pool *pool, cen_stream stream, uint64_t id) {
-    if (!pool || !id) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_pool_capture_begin: %s",
-                         pool ? "id 0 is the shared pool" : "pool is NULL");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_capture_begin");
+    if (!status && !id) {
+        status = ceni_fail(CEN_ERR_INVALID, "cen_pool_capture_begin: id 0 is the shared pool");
+    }
+    if (status) {
+        return status;
     }
     ceni_pstream *s = ceni_stream_get(pool, stream);
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_capture_begin: no memory");
     }
-    cen_status status = CEN_OK;
     pthread_mutex_lock(&pool->lock);
     ceni_arena *a = find(pool, id);
     if (atomic_load(&s->route)) {
@@ -51,14 +53,14 @@ cen_status cen_pool_capture_begin(cen_pool *pool, cen_stream stream, uint64_t id
 }
 
 cen_status cen_pool_capture_end(cen_pool *pool, cen_stream stream) {
-    if (!pool) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_pool_capture_end: pool is NULL");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_capture_end");
+    if (status) {
+        return status;
     }
     ceni_pstream *s = ceni_stream_get(pool, stream);
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_capture_end: no memory");
     }
-    cen_status status = CEN_OK;
     pthread_mutex_lock(&pool->lock);
     ceni_arena *a = atomic_load(&s->route);
     if (a) {
@@ -73,10 +75,10 @@ cen_status cen_pool_capture_end(cen_pool *pool, cen_stream stream) {
 }
 
 cen_status cen_pool_capture_release(cen_pool *pool, uint64_t id) {
-    if (!pool) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_pool_capture_release: pool is NULL");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_capture_release");
+    if (status) {
+        return status;
     }
-    cen_status status = CEN_OK;
     pthread_mutex_lock(&pool->lock);
     ceni_arena *a = find(pool, id);
     if (!a) {

@@ -160,6 +160,9 @@ static void log_failure(const cen_pool *pool) {
 }
 
 static ceni_block *climb(cen_pool *pool, request *r) {
+    if (r->size > pool->device->total_bytes) {
+        return NULL; /* nothing that could be done would help */
+    }
     ceni_block *found = search(pool, r);
     for (size_t i = 0; !found && i < sizeof rungs / sizeof *rungs; i++) {
         rungs[i](pool, r);

@@ -37,15 +37,14 @@ void ceni_pool_count_reserved(cen_pool *pool, const ceni_line *line, int64_t byt
     }
 }
 
-static cen_status check_forked(const cen_pool *pool, const char *call) {
+cen_status ceni_pool_refuse(const cen_pool *pool, const char *call) {
+    if (!pool) {
+        return ceni_fail(CEN_ERR_INVALID, "%s: pool is NULL", call);
+    }
     if (pool->device->pid != atomic_load_explicit(&ceni_call_pid, memory_order_relaxed)) {
         return ceni_fail(CEN_ERR_FORKED, "%s: the pool belongs to the parent process", call);
     }
     return CEN_OK;
-}
-
-static cen_status check_pool(const cen_pool *pool, const char *call) {
-    return pool ? check_forked(pool, call) : ceni_fail(CEN_ERR_INVALID, "%s: pool is NULL", call);
 }
 
 #ifdef CENI_DEBUG
@@ -164,12 +163,12 @@ static void free_descriptors(cen_pool *pool) {
     }
 }
 
-/* In a forked child the memory is the parent's: only this process's descriptors go. */
+/* In a forked child all is the parent's, and stays. */
 cen_status cen_pool_destroy(cen_pool *pool) {
     if (!pool) {
         return CEN_OK;
     }
-    cen_status status = check_forked(pool, "cen_pool_destroy");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_destroy");
     if (status) {
         return status;
     }
@@ -213,7 +212,7 @@ static cen_status alloc_block(cen_pool *pool, uint64_t size, uint64_t alignment,
 
 cen_status cen_pool_alloc_aligned(cen_pool *pool, size_t bytes, size_t alignment, cen_stream stream,
                                   void **block) {
-    cen_status status = check_pool(pool, "cen_pool_alloc");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_alloc");
     if (status) {
         return status;
     }
@@ -273,6 +272,7 @@ static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_free: no memory for a heap");
     }
     uint64_t requested = b->requested;
+    ceni_use_drop(&b->uses, stream); /* what it does comes before the reuse in any case */
     if (b->uses) {
         if ((status = ceni_pending_add(pool, b, NULL, b->uses))) {
             return status;
@@ -299,7 +299,7 @@ static ceni_slab *slab_of(const cen_pool *pool, const void *ptr) {
 }
 
 cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream) {
-    cen_status status = check_pool(pool, "cen_pool_free");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_free");
     if (status || !block) {
         return status;
     }
@@ -319,7 +319,7 @@ cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream) {
 }
 
 cen_status cen_pool_use(cen_pool *pool, void *block, cen_stream stream) {
-    cen_status status = check_pool(pool, "cen_pool_use");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_use");
     if (status) {
         return status;
     }
@@ -332,15 +332,16 @@ cen_status cen_pool_use(cen_pool *pool, void *block, cen_stream stream) {
     ceni_block *b;
     if (slab) {
         status = ceni_slab_use(pool, slab, block, s);
-    } else if (!(status = block_at(pool, block, "cen_pool_use", &b)) && b->stream != s) {
-        status = ceni_use_add(&b->uses, s);
+    } else if (!(status = block_at(pool, block, "cen_pool_use", &b)) &&
+               (status = ceni_use_add(&b->uses, s))) {
+        (void)ceni_fail(status, "cen_pool_use: no memory");
     }
     pthread_mutex_unlock(&pool->lock);
     return status;
 }
 
 cen_status cen_pool_block_size(cen_pool *pool, const void *block, size_t *bytes) {
-    cen_status status = check_pool(pool, "cen_pool_block_size");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_block_size");
     if (status || !bytes) {
         return status ? status : ceni_fail(CEN_ERR_INVALID, "cen_pool_block_size: bytes is NULL");
     }

@@ -127,6 +127,7 @@ struct ceni_arena {
 struct ceni_slab {
     uint64_t addr;
     ceni_block *block;
+    ceni_arena *arena; /* whom it serves; its block may come from a released arena */
     ceni_pstream *stream;
     ceni_slab *next, *prev; /* among the arena's slabs with free objects */
     uint32_t object_bytes, objects;
@@ -226,6 +227,8 @@ struct cen_pool {
 };
 
 /* pool.c */
+/* CEN_ERR_INVALID: pool is NULL; CEN_ERR_FORKED: it is another process's. Logged. */
+cen_status ceni_pool_refuse(const cen_pool *pool, const char *call);
 uint64_t ceni_pool_now_us(const cen_pool *pool);
 void ceni_pool_count_requested(cen_pool *pool, int64_t bytes);
 void ceni_pool_count_reserved(cen_pool *pool, const ceni_line *line, int64_t bytes);
@@ -292,6 +295,7 @@ cen_status ceni_pool_drain(cen_pool *pool);
 cen_status ceni_pending_add(cen_pool *pool, ceni_block *block, void *object, ceni_use *uses);
 void ceni_uses_free(ceni_use *uses);
 cen_status ceni_use_add(ceni_use **uses, ceni_pstream *stream);
+void ceni_use_drop(ceni_use **uses, const ceni_pstream *stream);
 
 /* slab.c */
 cen_status ceni_slab_alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *stream, void **object);

@@ -53,18 +53,19 @@ static ceni_shard *shard_of(ceni_shard *shards) {
     return &shards[(unsigned)(cpu < 0 ? 0 : cpu) % CENI_SHARDS];
 }
 
-static void list_slab(ceni_arena *arena, ceni_slab *slab) {
+static void list_slab(ceni_slab *slab) {
+    ceni_slab **first = &slab->arena->slabs[slab->class_index];
     slab->prev = NULL;
-    slab->next = arena->slabs[slab->class_index];
+    slab->next = *first;
     if (slab->next) {
         slab->next->prev = slab;
     }
-    arena->slabs[slab->class_index] = slab;
+    *first = slab;
     slab->listed = true;
 }
 
-static void unlist_slab(ceni_arena *arena, ceni_slab *slab) {
-    *(slab->prev ? &slab->prev->next : &arena->slabs[slab->class_index]) = slab->next;
+static void unlist_slab(ceni_slab *slab) {
+    *(slab->prev ? &slab->prev->next : &slab->arena->slabs[slab->class_index]) = slab->next;
     if (slab->next) {
         slab->next->prev = slab->prev;
     }
@@ -94,6 +95,7 @@ static cen_status make_slab(cen_pool *pool, ceni_arena *arena, unsigned class_in
     slab->block->slab = slab;
     slab->block->requested = 0;
     slab->addr = slab->block->addr;
+    slab->arena = arena;
     slab->stream = stream;
     slab->object_bytes = object_bytes;
     slab->objects = slab->free_count = objects;
@@ -102,7 +104,7 @@ static cen_status make_slab(cen_pool *pool, ceni_arena *arena, unsigned class_in
     for (uint32_t i = 0; i < objects; i++) {
         free_list[i] = (uint16_t)(objects - 1 - i);
     }
-    list_slab(arena, slab);
+    list_slab(slab);
     for (uint64_t at = slab->addr; at < slab->addr + bytes; at += granule) {
         ceni_index_set(pool, at, (uintptr_t)slab | CENI_OWNER_SLAB);
     }
@@ -111,12 +113,11 @@ static cen_status make_slab(cen_pool *pool, ceni_arena *arena, unsigned class_in
 }
 
 static void free_slab(cen_pool *pool, ceni_slab *slab) {
-    ceni_arena *arena = slab->block->line->arena;
     uint64_t granule = (uint64_t)1 << CENI_GRANULE_BITS;
     for (uint64_t at = slab->addr; at < slab->addr + slab->block->size; at += granule) {
         ceni_index_set(pool, at, CENI_OWNER_FREED);
     }
-    unlist_slab(arena, slab);
+    unlist_slab(slab);
     slab->stream->freed_epoch = slab->stream->epoch;
     ceni_block_release(pool, slab->block, slab->stream, slab->stream->epoch);
     ceni_free(slab->free_list);
@@ -127,7 +128,7 @@ void ceni_slab_give_back(cen_pool *pool, ceni_slab *slab, void *object) {
     uint64_t index = ((uint64_t)(uintptr_t)object - slab->addr) / slab->object_bytes;
     slab->free_list[slab->free_count++] = (uint16_t)index;
     if (!slab->listed) {
-        list_slab(slab->block->line->arena, slab);
+        list_slab(slab);
     }
     if (slab->free_count == slab->objects) {
         free_slab(pool, slab);
@@ -149,7 +150,7 @@ static cen_status take_object(cen_pool *pool, ceni_arena *arena, unsigned class_
     }
     uint32_t index = slab->free_list[--slab->free_count];
     if (!slab->free_count) {
-        unlist_slab(arena, slab);
+        unlist_slab(slab);
     }
     *object = (void *)(uintptr_t)(slab->addr + (uint64_t)index * slab->object_bytes);
     return CEN_OK;
@@ -333,51 +334,38 @@ void ceni_slabs_close(cen_pool *pool) {
     }
 }
 
-/* The uses noted for an object, taken out of the pool's list. */
-static ceni_use *take_uses(cen_pool *pool, ceni_slab *slab, const void *object) {
-    for (struct ceni_object_use **at = &pool->object_uses; slab->has_uses && *at;
-         at = &(*at)->next) {
-        struct ceni_object_use *u = *at;
-        if (u->object == object) {
-            ceni_use *uses = u->uses;
-            *at = u->next;
-            ceni_free(u);
-            return uses;
-        }
+/* Where the pool's list notes the uses of an object; what it points to is NULL if there are none.
+ */
+static struct ceni_object_use **find_uses(cen_pool *pool, const void *object) {
+    struct ceni_object_use **at = &pool->object_uses;
+    while (*at && (*at)->object != object) {
+        at = &(*at)->next;
     }
-    return NULL;
-}
-
-/* Puts uses back when a free failed. Without memory for that they are kept as a pending entry would
- * be: by waiting for them now. */
-static void restore_uses(cen_pool *pool, void *object, ceni_use *uses) {
-    struct ceni_object_use *u = uses ? ceni_malloc(sizeof *u) : NULL;
-    if (u) {
-        *u = (struct ceni_object_use){object, uses, pool->object_uses};
-        pool->object_uses = u;
-        return;
-    }
-    ceni_uses_free(uses);
+    return at;
 }
 
 /* Frees past the magazines: for a private pool, another stream, or with uses. */
 static cen_status free_slowly(cen_pool *pool, ceni_slab *slab, void *object, uint32_t bytes,
                               ceni_pstream *stream) {
     pthread_mutex_lock(&pool->lock);
-    ceni_use *uses = take_uses(pool, slab, object);
-    cen_status status = CEN_OK;
-    if (stream != slab->stream) {
-        status = ceni_use_add(&uses, stream);
-    }
-    if (!status && uses) {
-        status = ceni_pending_add(pool, slab->block, object, uses);
-    } else if (!status) {
+    struct ceni_object_use **at = find_uses(pool, object), *noted = *at;
+    ceni_use *fresh = NULL, **uses = noted ? &noted->uses : &fresh;
+    cen_status status = stream == slab->stream ? CEN_OK : ceni_use_add(uses, stream);
+    if (status) {
+        (void)ceni_fail(status, "cen_pool_free: no memory");
+    } else if (*uses) {
+        status = ceni_pending_add(pool, slab->block, object, *uses);
+    } else {
         ceni_slab_give_back(pool, slab, object);
     }
     if (status) { /* not freed: live as before */
         atomic_store(requested_of(slab, object), bytes);
-        restore_uses(pool, object, uses);
+        ceni_uses_free(fresh);
     } else {
+        if (noted) {
+            *at = noted->next;
+            ceni_free(noted);
+        }
         pool->stats.frees++;
         ceni_pool_count_requested(pool, -(int64_t)bytes);
     }
@@ -396,7 +384,7 @@ cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_ps
         return ceni_fail(CEN_ERR_DOUBLE_FREE, "cen_pool_free: %p is free already", object);
     }
     ceni_shard *shards = atomic_load_explicit(&stream->shards, memory_order_acquire);
-    if (stream != slab->stream || slab->has_uses || slab->block->line->arena->id || !shards) {
+    if (stream != slab->stream || slab->has_uses || slab->arena->id || !shards) {
         return free_slowly(pool, slab, object, bytes, stream);
     }
     unsigned c = slab->class_index, spill = 0;

@@ -282,6 +282,17 @@ cen_status ceni_use_add(ceni_use **uses, ceni_pstream *stream) {
     return CEN_OK;
 }
 
+void ceni_use_drop(ceni_use **uses, const ceni_pstream *stream) {
+    while (*uses && (*uses)->stream != stream) {
+        uses = &(*uses)->next;
+    }
+    ceni_use *use = *uses;
+    if (use) {
+        *uses = use->next;
+        ceni_free(use);
+    }
+}
+
 void ceni_uses_free(ceni_use *uses) {
     while (uses) {
         ceni_use *next = uses->next;

@@ -196,11 +196,12 @@ cen_status ceni_pool_check(cen_pool *pool) {
 }
 
 cen_status cen_pool_verify(cen_pool *pool) {
-    if (!pool) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_pool_verify: pool is NULL");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_verify");
+    if (status) {
+        return status;
     }
     pthread_mutex_lock(&pool->lock);
-    cen_status status = ceni_pool_check(pool);
+    status = ceni_pool_check(pool);
     pthread_mutex_unlock(&pool->lock);
     return status;
 }
