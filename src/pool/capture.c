@@ -5,7 +5,7 @@
 #include "pool/pool_int.h"
 
 static ceni_arena *find(cen_pool *pool, uint64_t id) {
-    for (ceni_arena *a = pool->arenas; a; a = a->next) {
+    for (ceni_arena *a = pool->shared.next; a; a = a->next) {
         if (a->id == id && !a->released) {
             return a;
         }
@@ -16,11 +16,9 @@ static ceni_arena *find(cen_pool *pool, uint64_t id) {
 static ceni_arena *make(cen_pool *pool, uint64_t id) {
     ceni_arena *a = ceni_calloc(1, sizeof *a);
     if (a) {
-        a->id = id;
-        a->small.small = true;
-        a->small.arena = a->large.arena = a;
-        a->next = pool->arenas;
-        pool->arenas = a;
+        ceni_arena_open(a, id);
+        a->next = pool->shared.next;
+        pool->shared.next = a;
     }
     return a;
 }
@@ -89,7 +87,9 @@ cen_status cen_pool_capture_release(cen_pool *pool, uint64_t id) {
                            (unsigned long long)id);
     } else {
         a->released = true;
-        pool->stats.private_reserved_bytes -= a->small.reserved + a->large.reserved;
+        for (unsigned i = 0; i < CENI_RANKS; i++) {
+            pool->stats.private_reserved_bytes -= a->lines[i].reserved;
+        }
     }
     pthread_mutex_unlock(&pool->lock);
     return status;

@@ -58,20 +58,38 @@ static void debug_verify(cen_pool *pool) {
 #define debug_verify(pool) ((void)(pool))
 #endif
 
+void ceni_arena_open(ceni_arena *arena, uint64_t id) {
+    arena->id = id;
+    for (unsigned i = 0; i < CENI_RANKS; i++) {
+        arena->lines[i].arena = arena;
+        arena->lines[i].rank = (enum ceni_rank)i;
+    }
+}
+
+bool ceni_arena_open_to_all(const ceni_arena *arena) {
+    return !arena->id || arena->released;
+}
+
+ceni_line *ceni_line_next(cen_pool *pool, const ceni_line *line) {
+    if (!line) {
+        return pool->shared.lines;
+    }
+    if (line->rank + 1 < CENI_RANKS) {
+        return &line->arena->lines[line->rank + 1];
+    }
+    return line->arena->next ? line->arena->next->lines : NULL;
+}
+
 static cen_status open_pool(cen_pool *pool) {
-    pool->shared.small.small = true;
-    pool->shared.small.arena = pool->shared.large.arena = &pool->shared;
+    ceni_arena_open(&pool->shared, 0);
     pool->limit = pool->options.limit_bytes ? pool->options.limit_bytes : UINT64_MAX;
     if (pool->options.driver_share == 0) {
         pool->options.driver_share = DRIVER_SHARE;
     }
     ceni_policy_open(pool);
     cen_status status = ceni_index_open(pool);
-    if (!status) {
-        status = ceni_line_open(pool, &pool->shared.large);
-    }
-    if (!status) {
-        status = ceni_line_open(pool, &pool->shared.small);
+    for (unsigned i = 0; i < CENI_RANKS && !status; i++) {
+        status = ceni_line_open(pool, &pool->shared.lines[i]);
     }
     return status;
 }
@@ -156,9 +174,9 @@ static void free_descriptors(cen_pool *pool) {
         pool->spare_blocks = b->next;
         ceni_free(b);
     }
-    while (pool->arenas) {
-        ceni_arena *a = pool->arenas;
-        pool->arenas = a->next;
+    while (pool->shared.next) {
+        ceni_arena *a = pool->shared.next;
+        pool->shared.next = a->next;
         ceni_free(a);
     }
 }

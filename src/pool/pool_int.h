@@ -25,7 +25,8 @@
 #include "cenote/pool.h"
 #include "dev/dev.h"
 
-#define CENI_SMALL_LIMIT  ((uint64_t)1 << 20)  /* below: small line; from here on: large line */
+#define CENI_SMALL_LIMIT  ((uint64_t)1 << 20)  /* below: the small line */
+#define CENI_MEDIUM_LIMIT ((uint64_t)32 << 20) /* below: the medium line */
 #define CENI_SLAB_LIMIT   ((uint64_t)32 << 10) /* up to this: slabs */
 #define CENI_GRANULE_BITS 15 /* of the index: no two owners start in one granule */
 #define CENI_CLASSES      20
@@ -103,6 +104,10 @@ struct ceni_heap {
     ceni_block *bins[CENI_BINS];
 };
 
+/* Lines by the size of their blocks: what is short-lived and small does not break up what is large.
+ */
+enum ceni_rank { CENI_SMALL, CENI_MEDIUM, CENI_LARGE, CENI_RANKS };
+
 struct ceni_line {
     ceni_arena *arena;
     uint64_t base, size; /* the reservation; 0 while there is none */
@@ -110,16 +115,16 @@ struct ceni_line {
     ceni_block *first_block, *last_block;
     ceni_heap *heaps;
     uint64_t reserved; /* bytes in active segments */
-    bool small;
+    enum ceni_rank rank;
 };
 
 struct ceni_arena {
     uint64_t id; /* 0: shared */
-    ceni_line small, large;
+    ceni_line lines[CENI_RANKS];
     ceni_slab *slabs[CENI_CLASSES]; /* with free objects, any stream */
     unsigned capturing;
-    bool released; /* the shared arena may use what is free in it */
-    ceni_arena *next;
+    bool released;    /* the shared arena may use what is free in it */
+    ceni_arena *next; /* the shared one is first */
 };
 
 /* Objects of one class, carved from a block. free_list holds the indices of the objects that are
@@ -196,7 +201,6 @@ struct cen_pool {
     uint64_t limit; /* UINT64_MAX: none */
     bool vmm;
     ceni_arena shared;
-    ceni_arena *arenas; /* private ones */
     unsigned capturing; /* streams between capture begin and end */
     _Atomic(ceni_pstream *) streams[CENI_STREAM_SLOTS];
     size_t stream_count;
@@ -241,6 +245,12 @@ void ceni_index_close(cen_pool *pool);
 cen_status ceni_index_reserve(cen_pool *pool, uint64_t addr, uint64_t size);
 void ceni_index_set(cen_pool *pool, uint64_t addr, uintptr_t owner);
 uintptr_t ceni_index_get(const cen_pool *pool, uint64_t addr);
+
+/* The lines of all arenas, the shared one's first: NULL begins, NULL ends. */
+ceni_line *ceni_line_next(cen_pool *pool, const ceni_line *line);
+void ceni_arena_open(ceni_arena *arena, uint64_t id);
+/* Whether the shared arena may use what is free in this one. */
+bool ceni_arena_open_to_all(const ceni_arena *arena);
 
 /* block.c: blocks, heaps. */
 ceni_heap *ceni_heap_get(cen_pool *pool, ceni_line *line, ceni_pstream *stream, bool create);

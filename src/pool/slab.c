@@ -320,15 +320,12 @@ cen_status ceni_slab_use(cen_pool *pool, ceni_slab *slab, void *object, ceni_pst
 }
 
 void ceni_slabs_close(cen_pool *pool) {
-    for (ceni_arena *a = &pool->shared; a; a = a == &pool->shared ? pool->arenas : a->next) {
-        ceni_line *lines[] = {&a->small, &a->large};
-        for (size_t i = 0; i < 2; i++) {
-            for (ceni_block *b = lines[i]->first_block; b; b = b->next) {
-                if (b->slab) {
-                    ceni_free(b->slab->free_list);
-                    ceni_free(b->slab);
-                    b->slab = NULL;
-                }
+    for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        for (ceni_block *b = l->first_block; b; b = b->next) {
+            if (b->slab) {
+                ceni_free(b->slab->free_list);
+                ceni_free(b->slab);
+                b->slab = NULL;
             }
         }
     }

@@ -49,17 +49,6 @@ static uint64_t largest_free(const ceni_line *line) {
     return largest;
 }
 
-static uint64_t count_segments(const ceni_arena *arena) {
-    uint64_t count = 0;
-    for (const ceni_segment *s = arena->small.first_segment; s; s = s->next) {
-        count++;
-    }
-    for (const ceni_segment *s = arena->large.first_segment; s; s = s->next) {
-        count++;
-    }
-    return count;
-}
-
 cen_status cen_pool_get_stats(cen_pool *pool, cen_pool_stats *out) {
     cen_status status = ceni_pool_refuse(pool, "cen_pool_get_stats");
     if (!status && !out) {
@@ -70,10 +59,12 @@ cen_status cen_pool_get_stats(cen_pool *pool, cen_pool_stats *out) {
     }
     pthread_mutex_lock(&pool->lock);
     cen_pool_stats s = collect(pool);
-    s.largest_free_bytes = largest_free(&pool->shared.large);
-    s.segments = count_segments(&pool->shared);
-    for (const ceni_arena *a = pool->arenas; a; a = a->next) {
-        s.segments += count_segments(a);
+    for (const ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        uint64_t largest = ceni_arena_open_to_all(l->arena) ? largest_free(l) : 0;
+        s.largest_free_bytes = largest > s.largest_free_bytes ? largest : s.largest_free_bytes;
+        for (const ceni_segment *g = l->first_segment; g; g = g->next) {
+            s.segments++;
+        }
     }
     pthread_mutex_unlock(&pool->lock);
     *out = s;
@@ -176,10 +167,9 @@ cen_status cen_pool_walk(cen_pool *pool, bool (*fn)(void *arg, const cen_pool_bl
         return status;
     }
     pthread_mutex_lock(&pool->lock);
-    bool go = walk_line(pool, &pool->shared.small, fn, arg) &&
-              walk_line(pool, &pool->shared.large, fn, arg);
-    for (const ceni_arena *a = pool->arenas; a && go; a = a->next) {
-        go = walk_line(pool, &a->small, fn, arg) && walk_line(pool, &a->large, fn, arg);
+    bool go = true;
+    for (ceni_line *l = ceni_line_next(pool, NULL); l && go; l = ceni_line_next(pool, l)) {
+        go = walk_line(pool, l, fn, arg);
     }
     pthread_mutex_unlock(&pool->lock);
     return CEN_OK;
@@ -209,7 +199,7 @@ cen_status cen_pool_preallocate(cen_pool *pool, uint64_t bytes) {
                            "the device has",
                            (unsigned long long)bytes);
     } else if (reserved < bytes) { /* nobody used it yet: it is anyone's */
-        status = ceni_line_extend(pool, &pool->shared.large, bytes - reserved, NULL);
+        status = ceni_line_extend(pool, &pool->shared.lines[CENI_LARGE], bytes - reserved, NULL);
         if (status == CEN_ERR_DEVICE_MEMORY) {
             (void)ceni_fail(status, "cen_pool_preallocate: no room for %llu bytes beside %llu",
                             (unsigned long long)(bytes - reserved), (unsigned long long)reserved);

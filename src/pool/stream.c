@@ -186,11 +186,8 @@ void ceni_pool_settle(cen_pool *pool, bool mark) {
         each_stream(pool, mark_if_freed);
     }
     ceni_pool_poll(pool);
-    settle_line(pool, &pool->shared.small);
-    settle_line(pool, &pool->shared.large);
-    for (ceni_arena *a = pool->arenas; a; a = a->next) {
-        settle_line(pool, &a->small);
-        settle_line(pool, &a->large);
+    for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        settle_line(pool, l);
     }
 }
 

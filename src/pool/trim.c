@@ -109,13 +109,9 @@ uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes) {
     if (pool->capturing) {
         return 0;
     }
-    uint64_t returned = release_line(pool, &pool->shared.large, keep_bytes);
-    returned += release_line(pool, &pool->shared.small, keep_bytes);
-    for (ceni_arena *a = pool->arenas; a; a = a->next) {
-        if (a->released) {
-            returned += release_line(pool, &a->large, keep_bytes);
-            returned += release_line(pool, &a->small, keep_bytes);
-        }
+    uint64_t returned = 0;
+    for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        returned += ceni_arena_open_to_all(l->arena) ? release_line(pool, l, keep_bytes) : 0;
     }
     return returned;
 }
@@ -154,11 +150,8 @@ static void close_line(cen_pool *pool, ceni_line *line) {
 }
 
 void ceni_pool_close_lines(cen_pool *pool) {
-    close_line(pool, &pool->shared.small);
-    close_line(pool, &pool->shared.large);
-    for (ceni_arena *a = pool->arenas; a; a = a->next) {
-        close_line(pool, &a->small);
-        close_line(pool, &a->large);
+    for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        close_line(pool, l);
     }
     while (pool->pages) {
         ceni_pool_page *page = pool->pages;

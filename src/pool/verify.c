@@ -168,15 +168,9 @@ static cen_status check_line(const cen_pool *pool, const ceni_line *line, uint64
 
 cen_status ceni_pool_check(cen_pool *pool) {
     uint64_t allocated = 0, reserved = 0;
-    cen_status status = check_line(pool, &pool->shared.small, &allocated, &reserved);
-    if (!status) {
-        status = check_line(pool, &pool->shared.large, &allocated, &reserved);
-    }
-    for (const ceni_arena *a = pool->arenas; a && !status; a = a->next) {
-        status = check_line(pool, &a->small, &allocated, &reserved);
-        if (!status) {
-            status = check_line(pool, &a->large, &allocated, &reserved);
-        }
+    cen_status status = CEN_OK;
+    for (ceni_line *l = ceni_line_next(pool, NULL); l && !status; l = ceni_line_next(pool, l)) {
+        status = check_line(pool, l, &allocated, &reserved);
     }
     if (!status) {
         status = check_pages(pool);

@@ -164,11 +164,8 @@ bool ceni_line_reactivate(cen_pool *pool, ceni_line *line, uint64_t need, ceni_p
     if (!pool->inactive_segments || line->arena->id) {
         return false;
     }
-    measure(pool, &pool->shared.small, stream);
-    measure(pool, &pool->shared.large, stream);
-    for (ceni_arena *a = pool->arenas; a; a = a->next) {
-        measure(pool, &a->small, stream);
-        measure(pool, &a->large, stream);
+    for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        measure(pool, l, stream);
     }
     window best = {0}, w;
     for (ceni_segment *s = line->first_segment; s; s = s->next) {
