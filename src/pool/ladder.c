@@ -3,6 +3,8 @@
 #include "base/log.h"
 #include "pool/page.h"
 
+#define SETTLE_EVERY 16 /* allocations, where several streams are in use */
+
 typedef struct request {
     ceni_arena *arena;
     ceni_line *line;
@@ -37,6 +39,7 @@ static ceni_block *search(cen_pool *pool, const request *r) {
 
 /* Events that have completed make blocks anyone's. */
 static void settle(cen_pool *pool, request *r) {
+    pool->since_settled = 0;
     if (pool->stream_count > 1 || pool->pending) {
         ceni_pool_settle(pool, true);
     }
@@ -200,7 +203,9 @@ static bool ask(cen_pool *pool) {
 cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, uint64_t alignment,
                             uint64_t requested, ceni_pstream *stream, ceni_block **block) {
     request r = {arena, line_of(arena, size), size, alignment, stream, CEN_OK};
-    if (pool->pending && !pool->capturing) {
+    if (pool->stream_count > 1 && ++pool->since_settled >= SETTLE_EVERY) {
+        settle(pool, &r);
+    } else if (pool->pending && !pool->capturing) {
         ceni_pool_poll(pool);
     }
     ceni_block *found = climb(pool, &r);

@@ -204,6 +204,7 @@ struct cen_pool {
     unsigned capturing; /* streams between capture begin and end */
     _Atomic(ceni_pstream *) streams[CENI_STREAM_SLOTS];
     size_t stream_count;
+    unsigned since_settled; /* allocations since streams were last looked at */
     ceni_pool_page *pages;
     ceni_pending *pending;
     size_t inactive_segments;
