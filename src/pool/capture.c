@@ -14,6 +14,7 @@ static ceni_arena *find(cen_pool *pool, uint64_t id) {
 }
 
 static ceni_arena *make(cen_pool *pool, uint64_t id) {
+    ceni_arenas_reap(pool);
     ceni_arena *a = ceni_calloc(1, sizeof *a);
     if (a) {
         ceni_arena_open(a, id);

@@ -272,6 +272,9 @@ static cen_status grow_plain(cen_pool *pool, ceni_line *line, uint64_t need, boo
     if (size > allowed) {
         return CEN_ERR_DEVICE_MEMORY;
     }
+    if (ceni_pool_in_graph(pool)) {
+        return CEN_ERR_CAPTURE; /* asking the driver would break the capture */
+    }
     cen_status status = ceni_blocks_ready(pool, 1);
     cen_addr addr = 0;
     if (!status) {

@@ -160,16 +160,18 @@ static void describe_failure(cen_pool *pool, const request *r, uint64_t requeste
 
 #define MIB(bytes) ((double)(bytes) / (1 << 20))
 
-static void log_failure(const cen_pool *pool) {
+static void log_failure(const cen_pool *pool, cen_status why) {
     const cen_pool_failure *f = &pool->failure;
     ceni_log(CEN_LOG_ERROR,
              "pool: no room for %.2f MiB: %.2f live + %.2f requested, %.2f reserved, largest free "
              "%.2f, stranded by streams %.2f, in private pools %.2f, pending %.2f, device free "
-             "%.2f, limit %.2f MiB",
+             "%.2f, limit %.2f MiB%s",
              MIB(f->requested_bytes), MIB(f->live_bytes), MIB(f->requested_bytes),
              MIB(f->reserved_bytes), MIB(f->largest_free_bytes), MIB(f->stranded_stream_bytes),
              MIB(f->stranded_private_bytes), MIB(f->pending_bytes), MIB(f->device_free_bytes),
-             f->limit_bytes == UINT64_MAX ? -1.0 : MIB(f->limit_bytes));
+             f->limit_bytes == UINT64_MAX ? -1.0 : MIB(f->limit_bytes),
+             why == CEN_ERR_CAPTURE ? "; no plain segment can be made while a stream is capturing"
+                                    : "");
 }
 
 static ceni_block *climb(cen_pool *pool, request *r) {
@@ -217,7 +219,7 @@ cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, ui
         }
     }
     if (!found) {
-        log_failure(pool);
+        log_failure(pool, r.status);
         return r.status ? r.status : CEN_ERR_DEVICE_MEMORY;
     }
     if (!ceni_heap_get(pool, found->line, stream, true)) {

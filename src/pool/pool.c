@@ -298,15 +298,13 @@ static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream) {
         b->uses = NULL;
         b->kind = CENI_BLOCK_PENDING;
         b->stream = stream;
-        b->epoch = stream->epoch;
-        stream->freed_epoch = stream->epoch;
+        b->epoch = ceni_stream_freeing(stream);
     }
     ceni_index_set(pool, b->addr, CENI_OWNER_FREED);
     pool->stats.frees++;
     ceni_pool_count_requested(pool, -(int64_t)requested);
     if (b->kind == CENI_BLOCK_LIVE) {
-        stream->freed_epoch = stream->epoch;
-        ceni_block_release(pool, b, stream, stream->epoch);
+        ceni_block_release(pool, b, stream, ceni_stream_freeing(stream));
     }
     return CEN_OK;
 }
@@ -321,7 +319,7 @@ cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream) {
     if (status || !block) {
         return status;
     }
-    ceni_pstream *s = ceni_stream_get(pool, stream);
+    ceni_pstream *s = ceni_stream_named(pool, stream);
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_free: no memory for a stream");
     }

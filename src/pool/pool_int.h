@@ -162,6 +162,7 @@ typedef struct ceni_mark {
 
 struct ceni_pstream {
     cen_stream handle;
+    atomic_bool retired; /* released: its handle may be another stream's by now, or nobody's */
     ceni_pstream *_Atomic next;  /* in its slot of the pool's table */
     _Atomic(ceni_arena *) route; /* capturing into a private arena */
     uint64_t epoch;              /* of frees made now */
@@ -293,9 +294,18 @@ cen_status ceni_line_extend(cen_pool *pool, ceni_line *line, uint64_t bytes, cen
 uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes);
 void ceni_line_drop_inactive(cen_pool *pool, ceni_line *line);
 void ceni_pool_close_lines(cen_pool *pool);
+/* Forgets released private pools that have nothing left, and their addresses. */
+void ceni_arenas_reap(cen_pool *pool);
 
 /* stream.c */
+/* The stream as the pool knows it, made if it does not; NULL: no host memory. */
 ceni_pstream *ceni_stream_get(cen_pool *pool, cen_stream handle);
+/* The same for a free, which may still name a stream that was released. */
+ceni_pstream *ceni_stream_named(cen_pool *pool, cen_stream handle);
+/* The epoch of a free made now. */
+uint64_t ceni_stream_freeing(ceni_pstream *stream);
+/* Whether a stream that the pool was told of is being captured. Breaks no capture. */
+bool ceni_pool_in_graph(cen_pool *pool);
 cen_status ceni_stream_mark(cen_pool *pool, ceni_pstream *stream);
 bool ceni_stream_passed(const ceni_pstream *stream, uint64_t epoch);
 cen_status ceni_stream_order(cen_pool *pool, ceni_pstream *after, ceni_pstream *before,

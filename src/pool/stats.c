@@ -247,6 +247,7 @@ cen_status cen_pool_stream_release(cen_pool *pool, cen_stream stream) {
     if (!status) {
         ceni_magazines_flush(pool);
         status = ceni_stream_mark(pool, s);
+        atomic_store(&s->retired, !status);
         ceni_pool_settle(pool, true);
     }
     pthread_mutex_unlock(&pool->lock);

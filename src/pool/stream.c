@@ -14,9 +14,10 @@ static unsigned slot_of(cen_stream handle) {
     return (unsigned)((uint64_t)handle * 0x9E3779B97F4A7C15u >> 58) % CENI_STREAM_SLOTS;
 }
 
-static ceni_pstream *lookup(cen_pool *pool, cen_stream handle) {
+static ceni_pstream *lookup(cen_pool *pool, cen_stream handle, bool retired) {
     ceni_pstream *s = atomic_load_explicit(&pool->streams[slot_of(handle)], memory_order_acquire);
-    while (s && s->handle != handle) {
+    while (s && (s->handle != handle ||
+                 atomic_load_explicit(&s->retired, memory_order_relaxed) != retired)) {
         s = atomic_load_explicit(&s->next, memory_order_acquire);
     }
     return s;
@@ -25,12 +26,12 @@ static ceni_pstream *lookup(cen_pool *pool, cen_stream handle) {
 /* The table only grows, so looking up takes no lock; adding takes the pool's, which the caller of
  * the first use of a stream does not hold. */
 ceni_pstream *ceni_stream_get(cen_pool *pool, cen_stream handle) {
-    ceni_pstream *s = lookup(pool, handle);
+    ceni_pstream *s = lookup(pool, handle, false);
     if (s) {
         return s;
     }
     pthread_mutex_lock(&pool->lock);
-    s = lookup(pool, handle);
+    s = lookup(pool, handle, false);
     if (!s && (s = ceni_calloc(1, sizeof *s))) {
         s->handle = handle;
         s->epoch = 1;
@@ -41,6 +42,37 @@ ceni_pstream *ceni_stream_get(cen_pool *pool, cen_stream handle) {
     }
     pthread_mutex_unlock(&pool->lock);
     return s;
+}
+
+ceni_pstream *ceni_stream_named(cen_pool *pool, cen_stream handle) {
+    ceni_pstream *s = lookup(pool, handle, false);
+    s = s ? s : lookup(pool, handle, true);
+    return s ? s : ceni_stream_get(pool, handle);
+}
+
+/* Nothing was submitted to a released stream since the mark that its release made. */
+static uint64_t epoch_now(const ceni_pstream *stream) {
+    return atomic_load(&stream->retired) ? stream->epoch - 1 : stream->epoch;
+}
+
+uint64_t ceni_stream_freeing(ceni_pstream *stream) {
+    uint64_t epoch = epoch_now(stream);
+    stream->freed_epoch = epoch > stream->freed_epoch ? epoch : stream->freed_epoch;
+    return epoch;
+}
+
+bool ceni_pool_in_graph(cen_pool *pool) {
+    bool capturing = false;
+    for (unsigned i = 0; i < CENI_STREAM_SLOTS && pool->capturing; i++) {
+        for (ceni_pstream *s = atomic_load(&pool->streams[i]); s && !capturing;
+             s = atomic_load(&s->next)) {
+            if (atomic_load(&s->route) &&
+                cen_stream_capturing(pool->device, s->handle, &capturing)) {
+                capturing = true; /* better no memory than a broken graph */
+            }
+        }
+    }
+    return capturing;
 }
 
 bool ceni_stream_passed(const ceni_pstream *stream, uint64_t epoch) {
@@ -305,7 +337,7 @@ cen_status ceni_pending_add(cen_pool *pool, ceni_block *block, void *object, cen
     }
     *p = (ceni_pending){block, object, uses, pool->pending};
     for (ceni_use *u = uses; u; u = u->next) {
-        u->epoch = u->stream->epoch;
+        u->epoch = epoch_now(u->stream);
     }
     if (!pool->capturing) {
         mark_uses(pool, uses);

@@ -105,6 +105,26 @@ static uint64_t release_line(cen_pool *pool, ceni_line *line, uint64_t keep_byte
     return before - pool->stats.reserved_bytes;
 }
 
+static void close_line(cen_pool *pool, ceni_line *line);
+
+void ceni_arenas_reap(cen_pool *pool) {
+    for (ceni_arena **at = &pool->arenas; *at;) {
+        ceni_arena *a = *at;
+        if (a->released) {
+            ceni_line_drop_inactive(pool, &a->large);
+            ceni_line_drop_inactive(pool, &a->small);
+        }
+        if (a->released && !a->large.first_segment && !a->small.first_segment) {
+            close_line(pool, &a->large);
+            close_line(pool, &a->small);
+            *at = a->next;
+            ceni_free(a);
+        } else {
+            at = &a->next;
+        }
+    }
+}
+
 uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes) {
     if (pool->capturing) {
         return 0;
@@ -113,6 +133,7 @@ uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes) {
     for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
         returned += ceni_arena_open_to_all(l->arena) ? release_line(pool, l, keep_bytes) : 0;
     }
+    ceni_arenas_reap(pool);
     return returned;
 }
 
