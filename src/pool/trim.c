@@ -107,21 +107,28 @@ static uint64_t release_line(cen_pool *pool, ceni_line *line, uint64_t keep_byte
 
 static void close_line(cen_pool *pool, ceni_line *line);
 
+/* True if nothing is left of a released arena but its reservations. */
+static bool is_empty(cen_pool *pool, ceni_arena *arena) {
+    bool empty = arena->released;
+    for (unsigned i = 0; i < CENI_RANKS && arena->released; i++) {
+        ceni_line_drop_inactive(pool, &arena->lines[i]);
+        empty = empty && !arena->lines[i].first_segment;
+    }
+    return empty;
+}
+
 void ceni_arenas_reap(cen_pool *pool) {
-    for (ceni_arena **at = &pool->arenas; *at;) {
+    for (ceni_arena **at = &pool->shared.next; *at;) {
         ceni_arena *a = *at;
-        if (a->released) {
-            ceni_line_drop_inactive(pool, &a->large);
-            ceni_line_drop_inactive(pool, &a->small);
-        }
-        if (a->released && !a->large.first_segment && !a->small.first_segment) {
-            close_line(pool, &a->large);
-            close_line(pool, &a->small);
-            *at = a->next;
-            ceni_free(a);
-        } else {
+        if (!is_empty(pool, a)) {
             at = &a->next;
+            continue;
         }
+        for (unsigned i = 0; i < CENI_RANKS; i++) {
+            close_line(pool, &a->lines[i]);
+        }
+        *at = a->next;
+        ceni_free(a);
     }
 }
 
