@@ -7,7 +7,8 @@
 
 #include "bench/pattern.h"
 
-/* A round of pairs takes about ROUND_NS, so that starting and preempting threads count for little. */
+/* A round of pairs takes about ROUND_NS, so that starting and preempting threads count for little.
+ */
 enum { ROUNDS = 21, WARM_UP = 1000, ROUND_NS = 4000000, PAIRS_LEAST = 500, PAIRS_MOST = 200000 };
 
 uint64_t bench_now(void) {
@@ -108,8 +109,8 @@ static void note(crew *c, int round) {
     c->count = count > PAIRS_MOST ? PAIRS_MOST : count < PAIRS_LEAST ? PAIRS_LEAST : (int)count;
 }
 
-/* Spreads threads over the processors that the process may use: left alone, those woken at a barrier
- * may share the waker's for a whole round. */
+/* Spreads threads over the processors that the process may use: left alone, those woken at a
+ * barrier may share the waker's for a whole round. */
 static void pin(int number) {
     cpu_set_t all, one;
     CPU_ZERO(&one);

@@ -35,7 +35,7 @@ cen_status cen_pool_capture_begin(cen_pool *pool, cen_stream stream, uint64_t id
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_capture_begin: no memory");
     }
     cen_status status = CEN_OK;
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     ceni_arena *a = find(pool, id);
     if (atomic_load(&s->route)) {
         status = ceni_fail(CEN_ERR_BUSY, "cen_pool_capture_begin: the stream captures already");
@@ -46,7 +46,7 @@ cen_status cen_pool_capture_begin(cen_pool *pool, cen_stream stream, uint64_t id
         pool->capturing++;
         atomic_store_explicit(&s->route, a, memory_order_release);
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
@@ -59,7 +59,7 @@ cen_status cen_pool_capture_end(cen_pool *pool, cen_stream stream) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_capture_end: no memory");
     }
     cen_status status = CEN_OK;
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     ceni_arena *a = atomic_load(&s->route);
     if (a) {
         atomic_store_explicit(&s->route, NULL, memory_order_release);
@@ -68,7 +68,7 @@ cen_status cen_pool_capture_end(cen_pool *pool, cen_stream stream) {
     } else {
         status = ceni_fail(CEN_ERR_INVALID, "cen_pool_capture_end: the stream does not capture");
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
@@ -77,7 +77,7 @@ cen_status cen_pool_capture_release(cen_pool *pool, uint64_t id) {
         return ceni_fail(CEN_ERR_INVALID, "cen_pool_capture_release: pool is NULL");
     }
     cen_status status = CEN_OK;
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     ceni_arena *a = find(pool, id);
     if (!a) {
         status = ceni_fail(CEN_ERR_NOT_FOUND, "cen_pool_capture_release: no private pool %llu",
@@ -89,6 +89,6 @@ cen_status cen_pool_capture_release(cen_pool *pool, uint64_t id) {
         a->released = true;
         pool->stats.private_reserved_bytes -= a->small.reserved + a->large.reserved;
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }

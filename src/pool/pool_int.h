@@ -19,11 +19,11 @@
 #ifndef CENI_POOL_INT_H
 #define CENI_POOL_INT_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "cenote/pool.h"
 #include "dev/dev.h"
+#include "pool/lock.h"
 
 #define CENI_SMALL_LIMIT  ((uint64_t)1 << 20)  /* below: small line; from here on: large line */
 #define CENI_SLAB_LIMIT   ((uint64_t)32 << 10) /* up to this: slabs */
@@ -97,7 +97,8 @@ typedef struct ceni_use {
 struct ceni_heap {
     ceni_line *line;
     ceni_pstream *stream; /* NULL: anyone's */
-    ceni_heap *next;      /* of the line */
+    ceni_heap *next;      /* of the line, the youngest first */
+    size_t number;        /* of the line's heaps, from 0 */
     uint64_t free_bytes;
     uint64_t map[CENI_BINS / 64];
     ceni_block *bins[CENI_BINS];
@@ -109,7 +110,8 @@ struct ceni_line {
     ceni_segment *first_segment, *last_segment;
     ceni_block *first_block, *last_block;
     ceni_heap *heaps;
-    uint64_t reserved; /* bytes in active segments */
+    ceni_heap *anyones; /* the one without a stream */
+    uint64_t reserved;  /* bytes in active segments */
     bool small;
 };
 
@@ -158,6 +160,7 @@ struct ceni_pstream {
     cen_stream handle;
     ceni_pstream *_Atomic next;  /* in its slot of the pool's table */
     _Atomic(ceni_arena *) route; /* capturing into a private arena */
+    ceni_heap *heaps[2];         /* of the shared arena: in the large and in the small line */
     uint64_t epoch;              /* of frees made now */
     uint64_t freed_epoch;        /* of the last free: a mark is needed if == epoch */
     uint64_t done;               /* epochs up to this one are complete */
@@ -187,20 +190,30 @@ enum ceni_driver_kind {
     CENI_RELEASE
 };
 
+/* What is only read while blocks come and go stands apart from what the lock's holder writes, and
+ * that apart from the tables. */
 struct cen_pool {
     cen_device *device;
+    _Atomic(void *) *index; /* address -> owner, two levels (index.c) */
     cen_pool_options options;
-    pthread_mutex_t lock;
     uint64_t granularity;
-    uint64_t limit; /* UINT64_MAX: none */
     bool vmm;
+    _Atomic(ceni_pstream *) streams[CENI_STREAM_SLOTS];
+
+    _Alignas(64) ceni_lock lock;
+    unsigned capturing; /* streams between capture begin and end */
+    ceni_pending *pending;
+    ceni_block *spare_blocks; /* descriptors */
+    size_t stream_count;
+    _Atomic int64_t requested_locked; /* written under the lock */
+    _Atomic uint64_t requested_peak;
+    cen_pool_stats stats; /* but for what magazines have yet to add */
+    cen_pool_failure failure;
+    bool failed;
+    uint64_t limit; /* UINT64_MAX: none */
     ceni_arena shared;
     ceni_arena *arenas; /* private ones */
-    unsigned capturing; /* streams between capture begin and end */
-    _Atomic(ceni_pstream *) streams[CENI_STREAM_SLOTS];
-    size_t stream_count;
     ceni_pool_page *pages;
-    ceni_pending *pending;
     size_t inactive_segments;
     struct ceni_object_use { /* uses of slab objects */
         void *object;
@@ -209,25 +222,21 @@ struct cen_pool {
     } * object_uses;
     cen_event *spare_events;
     size_t spare_event_count, spare_event_capacity;
-    _Atomic(void *) *index; /* address -> owner, two levels (index.c) */
-    /* spare descriptors */
-    ceni_block *spare_blocks;
-    /* figures: under the lock, but for those of magazines */
-    cen_pool_stats stats;
-    _Atomic int64_t requested_live;
-    _Atomic uint64_t requested_peak;
-    cen_pool_failure failure;
-    bool failed;
     /* budget of optional driver time, microseconds (policy.c) */
     double budget;
     uint64_t budget_time;
     uint64_t stamp;
     uint64_t debug_ops; /* debug builds: counts towards the next check */
+
+    _Alignas(64) _Atomic int64_t requested_shards; /* written under a shard's lock */
 };
 
 /* pool.c */
 uint64_t ceni_pool_now_us(const cen_pool *pool);
-void ceni_pool_count_requested(cen_pool *pool, int64_t bytes);
+/* What was asked for and is live: by the counts of the lock's holder, and those of magazines. */
+int64_t ceni_pool_requested(const cen_pool *pool);
+void ceni_pool_count_requested(cen_pool *pool, int64_t bytes); /* lock held */
+void ceni_pool_count_shard(cen_pool *pool, int64_t bytes);     /* what a shard has added up */
 void ceni_pool_count_reserved(cen_pool *pool, const ceni_line *line, int64_t bytes);
 
 /* index.c: which block or slab an address belongs to. Lookups take no lock. */

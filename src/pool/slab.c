@@ -177,18 +177,18 @@ static ceni_shard *stream_shards(cen_pool *pool, ceni_pstream *stream) {
     if (shards) {
         return shards;
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     shards = atomic_load(&stream->shards);
     if (!shards && (shards = new_shards())) {
         atomic_store_explicit(&stream->shards, shards, memory_order_release);
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return shards;
 }
 
 /* Adds what a shard has counted to the pool's figures; the shard's lock is held. */
 static void publish(cen_pool *pool, ceni_shard *shard) {
-    ceni_pool_count_requested(pool, shard->requested_delta);
+    ceni_pool_count_shard(pool, shard->requested_delta);
     shard->requested_delta = 0;
 }
 
@@ -205,7 +205,7 @@ static void count(cen_pool *pool, ceni_shard *shard, int64_t bytes) {
 static cen_status refill(cen_pool *pool, unsigned class_index, ceni_pstream *stream, void **objects,
                          unsigned *count) {
     unsigned want = (magazine_size(class_index) + 1) / 2;
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     cen_status status = CEN_OK;
     *count = 0;
     while (*count < want) {
@@ -218,28 +218,28 @@ static cen_status refill(cen_pool *pool, unsigned class_index, ceni_pstream *str
             break; /* one is enough: do not make a slab for the sake of the magazine */
         }
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return *count ? CEN_OK : status;
 }
 
 static void return_objects(cen_pool *pool, void *const *objects, unsigned count) {
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     for (unsigned i = 0; i < count; i++) {
         ceni_slab_give_back(pool, slab_at(pool, objects[i]), objects[i]);
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
 }
 
 static cen_status alloc_private(cen_pool *pool, ceni_arena *arena, uint64_t bytes,
                                 ceni_pstream *stream, void **object) {
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     cen_status status = take_object(pool, arena, class_of(bytes), stream, object);
     if (!status) {
         atomic_store(requested_of(slab_at(pool, *object), *object), (uint32_t)bytes);
         ceni_pool_count_requested(pool, (int64_t)bytes);
         pool->stats.allocs++;
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
@@ -363,7 +363,7 @@ static void restore_uses(cen_pool *pool, void *object, ceni_use *uses) {
 /* Frees past the magazines: for a private pool, another stream, or with uses. */
 static cen_status free_slowly(cen_pool *pool, ceni_slab *slab, void *object, uint32_t bytes,
                               ceni_pstream *stream) {
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     ceni_use *uses = take_uses(pool, slab, object);
     cen_status status = CEN_OK;
     if (stream != slab->stream) {
@@ -381,7 +381,7 @@ static cen_status free_slowly(cen_pool *pool, ceni_slab *slab, void *object, uin
         pool->stats.frees++;
         ceni_pool_count_requested(pool, -(int64_t)bytes);
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 

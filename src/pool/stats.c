@@ -33,14 +33,14 @@ cen_status cen_pool_get_stats(cen_pool *pool, cen_pool_stats *out) {
                          pool ? "stats" : "pool");
     }
     int64_t delta = 0;
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     cen_pool_stats s = pool->stats;
     for (unsigned i = 0; i < CENI_STREAM_SLOTS; i++) {
         for (ceni_pstream *at = atomic_load(&pool->streams[i]); at; at = atomic_load(&at->next)) {
             add_shards(pool, at, &s, &delta);
         }
     }
-    int64_t live = atomic_load(&pool->requested_live) + delta;
+    int64_t live = ceni_pool_requested(pool) + delta;
     s.requested_bytes = live > 0 ? (uint64_t)live : 0;
     s.requested_peak_bytes = atomic_load(&pool->requested_peak);
     if (s.requested_bytes > s.requested_peak_bytes) {
@@ -53,7 +53,7 @@ cen_status cen_pool_get_stats(cen_pool *pool, cen_pool_stats *out) {
             s.segments++;
         }
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     *out = s;
     return CEN_OK;
 }
@@ -62,12 +62,12 @@ cen_status cen_pool_reset_peaks(cen_pool *pool) {
     if (!pool) {
         return ceni_fail(CEN_ERR_INVALID, "cen_pool_reset_peaks: pool is NULL");
     }
-    pthread_mutex_lock(&pool->lock);
-    int64_t live = atomic_load(&pool->requested_live);
+    ceni_lock_take(&pool->lock);
+    int64_t live = ceni_pool_requested(pool);
     atomic_store(&pool->requested_peak, live > 0 ? (uint64_t)live : 0);
     pool->stats.allocated_peak_bytes = pool->stats.allocated_bytes;
     pool->stats.reserved_peak_bytes = pool->stats.reserved_bytes;
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return CEN_OK;
 }
 
@@ -76,12 +76,12 @@ cen_status cen_pool_last_failure(cen_pool *pool, cen_pool_failure *failure) {
         return ceni_fail(CEN_ERR_INVALID, "cen_pool_last_failure: %s is NULL",
                          pool ? "failure" : "pool");
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     cen_status status = pool->failed ? CEN_OK : CEN_ERR_NOT_FOUND;
     if (!status) {
         *failure = pool->failure;
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
@@ -133,12 +133,12 @@ cen_status cen_pool_walk(cen_pool *pool, bool (*fn)(void *arg, const cen_pool_bl
     if (!pool || !fn) {
         return ceni_fail(CEN_ERR_INVALID, "cen_pool_walk: %s is NULL", pool ? "fn" : "pool");
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     bool go = walk_line(&pool->shared.small, fn, arg) && walk_line(&pool->shared.large, fn, arg);
     for (const ceni_arena *a = pool->arenas; a && go; a = a->next) {
         go = walk_line(&a->small, fn, arg) && walk_line(&a->large, fn, arg);
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return CEN_OK;
 }
 
@@ -146,9 +146,9 @@ cen_status cen_pool_set_limit(cen_pool *pool, uint64_t bytes) {
     if (!pool) {
         return ceni_fail(CEN_ERR_INVALID, "cen_pool_set_limit: pool is NULL");
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     pool->limit = bytes ? bytes : UINT64_MAX;
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return CEN_OK;
 }
 
@@ -161,11 +161,11 @@ cen_status cen_pool_preallocate(cen_pool *pool, uint64_t bytes) {
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_preallocate: no memory");
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     if (pool->stats.reserved_bytes < bytes) {
         status = ceni_line_extend(pool, &pool->shared.large, bytes - pool->stats.reserved_bytes, s);
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
@@ -173,7 +173,7 @@ cen_status cen_pool_trim(cen_pool *pool, uint64_t keep_bytes, bool wait, uint64_
     if (!pool) {
         return ceni_fail(CEN_ERR_INVALID, "cen_pool_trim: pool is NULL");
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     cen_status status = pool->capturing
                             ? ceni_fail(CEN_ERR_CAPTURE, "cen_pool_trim: a stream is capturing")
                             : CEN_OK;
@@ -184,7 +184,7 @@ cen_status cen_pool_trim(cen_pool *pool, uint64_t keep_bytes, bool wait, uint64_
         status = wait ? ceni_pool_drain(pool) : CEN_OK;
         returned = ceni_pool_release_idle(pool, keep_bytes);
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     if (!status && returned_bytes) {
         *returned_bytes = returned;
     }
@@ -199,7 +199,7 @@ cen_status cen_pool_stream_release(cen_pool *pool, cen_stream stream) {
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_stream_release: no memory");
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     cen_status status =
         pool->capturing
             ? ceni_fail(CEN_ERR_CAPTURE, "cen_pool_stream_release: a stream is capturing")
@@ -209,6 +209,6 @@ cen_status cen_pool_stream_release(cen_pool *pool, cen_stream stream) {
         status = ceni_stream_mark(pool, s);
         ceni_pool_settle(pool, true);
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }

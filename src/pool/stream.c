@@ -29,7 +29,7 @@ ceni_pstream *ceni_stream_get(cen_pool *pool, cen_stream handle) {
     if (s) {
         return s;
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     s = lookup(pool, handle);
     if (!s && (s = ceni_calloc(1, sizeof *s))) {
         s->handle = handle;
@@ -39,7 +39,7 @@ ceni_pstream *ceni_stream_get(cen_pool *pool, cen_stream handle) {
         atomic_store_explicit(slot, s, memory_order_release);
         pool->stream_count++;
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return s;
 }
 

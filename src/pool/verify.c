@@ -199,8 +199,8 @@ cen_status cen_pool_verify(cen_pool *pool) {
     if (!pool) {
         return ceni_fail(CEN_ERR_INVALID, "cen_pool_verify: pool is NULL");
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     cen_status status = ceni_pool_check(pool);
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
