@@ -129,6 +129,7 @@ struct ceni_arena {
 struct ceni_slab {
     uint64_t addr;
     ceni_block *block;
+    ceni_arena *arena; /* whose slab it is; its block may lie in a released one's line */
     ceni_pstream *stream;
     ceni_slab *next, *prev; /* among the arena's slabs with free objects */
     uint32_t object_bytes, objects;

@@ -94,6 +94,7 @@ static cen_status make_slab(cen_pool *pool, ceni_arena *arena, unsigned class_in
     slab->block->slab = slab;
     slab->block->requested = 0;
     slab->addr = slab->block->addr;
+    slab->arena = arena;
     slab->stream = stream;
     slab->object_bytes = object_bytes;
     slab->objects = slab->free_count = objects;
@@ -111,12 +112,11 @@ static cen_status make_slab(cen_pool *pool, ceni_arena *arena, unsigned class_in
 }
 
 static void free_slab(cen_pool *pool, ceni_slab *slab) {
-    ceni_arena *arena = slab->block->line->arena;
     uint64_t granule = (uint64_t)1 << CENI_GRANULE_BITS;
     for (uint64_t at = slab->addr; at < slab->addr + slab->block->size; at += granule) {
         ceni_index_set(pool, at, CENI_OWNER_FREED);
     }
-    unlist_slab(arena, slab);
+    unlist_slab(slab->arena, slab);
     slab->stream->freed_epoch = slab->stream->epoch;
     ceni_block_release(pool, slab->block, slab->stream, slab->stream->epoch);
     ceni_free(slab->free_list);
@@ -127,7 +127,7 @@ void ceni_slab_give_back(cen_pool *pool, ceni_slab *slab, void *object) {
     uint64_t index = ((uint64_t)(uintptr_t)object - slab->addr) / slab->object_bytes;
     slab->free_list[slab->free_count++] = (uint16_t)index;
     if (!slab->listed) {
-        list_slab(slab->block->line->arena, slab);
+        list_slab(slab->arena, slab);
     }
     if (slab->free_count == slab->objects) {
         free_slab(pool, slab);
@@ -396,7 +396,7 @@ cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_ps
         return ceni_fail(CEN_ERR_DOUBLE_FREE, "cen_pool_free: %p is free already", object);
     }
     ceni_shard *shards = atomic_load_explicit(&stream->shards, memory_order_acquire);
-    if (stream != slab->stream || slab->has_uses || slab->block->line->arena->id || !shards) {
+    if (stream != slab->stream || slab->has_uses || slab->arena->id || !shards) {
         return free_slowly(pool, slab, object, bytes, stream);
     }
     unsigned c = slab->class_index, spill = 0;
