@@ -2,7 +2,7 @@
  * stay where they are until the graphs are released. */
 #include "base/log.h"
 #include "base/mem.h"
-#include "pool/pool_int.h"
+#include "pool/lookup.h"
 
 static ceni_arena *find(cen_pool *pool, uint64_t id) {
     for (ceni_arena *a = pool->arenas; a; a = a->next) {

@@ -1,8 +1,13 @@
-/* The pool's lock: a word of 0 (free), 1 (held) or 2 (held, and someone may sleep on it).
+/* The pool's locks.
+ *
+ * ceni_lock: a word of 0 (free), 1 (held) or 2 (held, and someone may sleep on it).
  *
  * The pool is held for a few tens of nanoseconds as a rule, and for a driver call at times. So a
  * thread that finds it held first spins, for about as long as several turns take, and sleeps then.
- * It is not fair: whoever runs goes first, which keeps the pool's data in one processor's cache. */
+ * It is not fair: whoever runs goes first, which keeps the pool's data in one processor's cache.
+ *
+ * ceni_spin: held for a few loads and stores only, and mostly by threads of one processor, so it is
+ * rarely seen held; then its holder was preempted, and is let run. Leaving it is a plain store. */
 #ifndef CENI_POOL_LOCK_H
 #define CENI_POOL_LOCK_H
 
@@ -33,6 +38,22 @@ static inline void ceni_lock_leave(ceni_lock *lock) {
     if (atomic_exchange_explicit(&lock->word, 0, memory_order_release) == 2) {
         ceni_lock_wake(lock);
     }
+}
+
+typedef struct ceni_spin {
+    atomic_bool held;
+} ceni_spin;
+
+void ceni_spin_wait(ceni_spin *spin);
+
+static inline void ceni_spin_take(ceni_spin *spin) {
+    if (atomic_exchange_explicit(&spin->held, true, memory_order_acquire)) {
+        ceni_spin_wait(spin);
+    }
+}
+
+static inline void ceni_spin_leave(ceni_spin *spin) {
+    atomic_store_explicit(&spin->held, false, memory_order_release);
 }
 
 /* Lets the processor know that this thread only waits. */

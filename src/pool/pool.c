@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "dev/call.h"
-#include "pool/pool_int.h"
+#include "pool/lookup.h"
 
 #define ALIGNMENT_MAX ((size_t)1 << 30)
 #define DRIVER_SHARE  0.01

@@ -133,6 +133,7 @@ struct ceni_slab {
     ceni_pstream *stream;
     ceni_slab *next, *prev; /* among the arena's slabs with free objects */
     uint32_t object_bytes, objects;
+    uint32_t inverse; /* of the object's 512-byte units, times 65536, rounded up */
     uint32_t free_count;
     uint8_t class_index;
     bool listed;
@@ -143,7 +144,7 @@ struct ceni_slab {
 
 /* Freed objects of one stream and processor, ready to be given out again. */
 typedef struct ceni_shard {
-    atomic_flag lock;
+    ceni_spin lock;
     uint8_t count[CENI_CLASSES];
     int64_t requested_delta; /* not yet in the pool's figures */
     uint64_t allocs, frees;
@@ -240,14 +241,12 @@ void ceni_pool_count_requested(cen_pool *pool, int64_t bytes); /* lock held */
 void ceni_pool_count_shard(cen_pool *pool, int64_t bytes);     /* what a shard has added up */
 void ceni_pool_count_reserved(cen_pool *pool, const ceni_line *line, int64_t bytes);
 
-/* index.c: which block or slab an address belongs to. Lookups take no lock. */
+/* index.c: which block or slab an address belongs to; lookup.h has the rest. */
 #define CENI_OWNER_SLAB  ((uintptr_t)1) /* tag of a slab in the index */
 #define CENI_OWNER_FREED ((uintptr_t)2) /* a block began here, and was freed */
 cen_status ceni_index_open(cen_pool *pool);
 void ceni_index_close(cen_pool *pool);
 cen_status ceni_index_reserve(cen_pool *pool, uint64_t addr, uint64_t size);
-void ceni_index_set(cen_pool *pool, uint64_t addr, uintptr_t owner);
-uintptr_t ceni_index_get(const cen_pool *pool, uint64_t addr);
 
 /* block.c: blocks, heaps. */
 ceni_heap *ceni_heap_get(cen_pool *pool, ceni_line *line, ceni_pstream *stream, bool create);
@@ -290,8 +289,7 @@ uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes);
 void ceni_line_drop_inactive(cen_pool *pool, ceni_line *line);
 void ceni_pool_close_lines(cen_pool *pool);
 
-/* stream.c */
-ceni_pstream *ceni_stream_get(cen_pool *pool, cen_stream handle);
+/* stream.c; ceni_stream_get is in lookup.h */
 cen_status ceni_stream_mark(cen_pool *pool, ceni_pstream *stream);
 bool ceni_stream_passed(const ceni_pstream *stream, uint64_t epoch);
 cen_status ceni_stream_order(cen_pool *pool, ceni_pstream *after, ceni_pstream *before,
@@ -308,7 +306,7 @@ cen_status ceni_slab_alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *stream,
 cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_pstream *stream);
 void ceni_slab_give_back(cen_pool *pool, ceni_slab *slab, void *object);
 cen_status ceni_slab_use(cen_pool *pool, ceni_slab *slab, void *object, ceni_pstream *stream);
-cen_status ceni_slab_size(const ceni_slab *slab, const void *object, size_t *bytes);
+cen_status ceni_slab_size(ceni_slab *slab, const void *object, size_t *bytes);
 void ceni_slabs_close(cen_pool *pool);
 void ceni_magazines_flush(cen_pool *pool);
 uint32_t ceni_class_bytes(unsigned class_index);

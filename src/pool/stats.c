@@ -2,18 +2,17 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "pool/pool_int.h"
+#include "pool/lookup.h"
 
 static void add_shards(cen_pool *pool, const ceni_pstream *s, cen_pool_stats *stats,
                        int64_t *delta) {
     ceni_shard *shards = atomic_load(&s->shards);
     for (unsigned k = 0; shards && k < CENI_SHARDS; k++) {
-        while (atomic_flag_test_and_set_explicit(&shards[k].lock, memory_order_acquire)) {
-        }
+        ceni_spin_take(&shards[k].lock);
         stats->allocs += shards[k].allocs;
         stats->frees += shards[k].frees;
         *delta += shards[k].requested_delta;
-        atomic_flag_clear_explicit(&shards[k].lock, memory_order_release);
+        ceni_spin_leave(&shards[k].lock);
     }
 }
 

@@ -1,6 +1,6 @@
 /* The pool's invariants, checked one by one. Each check logs the first violation it finds. */
 #include "base/log.h"
-#include "pool/pool_int.h"
+#include "pool/lookup.h"
 
 #define BAD(...) ceni_fail(CEN_ERR_CORRUPT, "pool: " __VA_ARGS__)
 #define HEX(x)   ((unsigned long long)(x))
