@@ -5,8 +5,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SPINS     24 /* looks at the lock before sleeping */
-#define PAUSE_MAX 16 /* pauses between looks, from 1 doubling up to this */
+#define SPINS     16 /* looks at the lock before sleeping */
+#define PAUSE_MAX 32 /* pauses between looks, from 1 doubling up to this */
 
 static bool look(ceni_lock *lock) {
     unsigned pauses = 1;
