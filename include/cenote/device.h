@@ -37,7 +37,9 @@ typedef struct cen_host_options {
     bool inline_streams;        /* CENOTE_HOST_INLINE: no threads; an operation runs when enqueued,
                                    or when the event that its stream waits for is signalled. Until
                                    then a sync of the stream waits for another thread to signal */
-    bool no_vmm; /* CENOTE_HOST_NO_VMM: as a device without virtual memory management */
+    bool no_vmm;     /* CENOTE_HOST_NO_VMM: as a device without virtual memory management */
+    bool never_wait; /* with inline_streams, for a program whose only thread signals: a sync that
+                        would wait for a signal returns CEN_ERR_NOT_READY instead */
 } cen_host_options;
 
 typedef struct cen_device_props {

@@ -25,7 +25,7 @@ static ceni_heap **noted(ceni_line *line, ceni_pstream *stream) {
     if (!stream) {
         return &line->anyones;
     }
-    return line->arena->id ? NULL : &stream->heaps[line->small];
+    return line->arena->id ? NULL : &stream->heaps[line->rank];
 }
 
 static ceni_heap *find_heap(const ceni_line *line, const ceni_pstream *stream) {

@@ -34,10 +34,11 @@ static inline unsigned ceni_stream_slot(cen_stream handle) {
 }
 
 /* NULL: not seen yet. The table only grows. */
-static inline ceni_pstream *ceni_stream_find(cen_pool *pool, cen_stream handle) {
+static inline ceni_pstream *ceni_stream_find(cen_pool *pool, cen_stream handle, bool retired) {
     ceni_pstream *s =
         atomic_load_explicit(&pool->streams[ceni_stream_slot(handle)], memory_order_acquire);
-    while (s && s->handle != handle) {
+    while (s && (s->handle != handle ||
+                 atomic_load_explicit(&s->retired, memory_order_relaxed) != retired)) {
         s = atomic_load_explicit(&s->next, memory_order_acquire);
     }
     return s;
@@ -45,9 +46,17 @@ static inline ceni_pstream *ceni_stream_find(cen_pool *pool, cen_stream handle) 
 
 ceni_pstream *ceni_stream_add(cen_pool *pool, cen_stream handle);
 
-/* The stream of a handle, added if it is new; NULL: no memory. The lock is not held. */
+/* The stream as the pool knows it, made if it does not; NULL: no host memory. The lock is not held.
+ */
 static inline ceni_pstream *ceni_stream_get(cen_pool *pool, cen_stream handle) {
-    ceni_pstream *s = ceni_stream_find(pool, handle);
+    ceni_pstream *s = ceni_stream_find(pool, handle, false);
+    return s ? s : ceni_stream_add(pool, handle);
+}
+
+/* The same for a free, which may still name a stream that was released. */
+static inline ceni_pstream *ceni_stream_named(cen_pool *pool, cen_stream handle) {
+    ceni_pstream *s = ceni_stream_find(pool, handle, false);
+    s = s ? s : ceni_stream_find(pool, handle, true);
     return s ? s : ceni_stream_add(pool, handle);
 }
 

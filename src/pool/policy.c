@@ -12,18 +12,19 @@
 
 #include "pool/page.h"
 
-#define START_CREDIT_US 150e3
-#define CREDIT_DECAY_US 300e3 /* the credit falls to 1/e in this time */
+#define START_CREDIT_US 70e3
+#define CREDIT_DECAY_US 500e3 /* the credit falls to 1/e in this time */
 #define BUDGET_CAP_US   2e3
-#define DEBT_CAP_US     3e3
-#define DEBT_SCALE_US   4e3 /* at this debt, growth goes in the largest steps */
-#define SPLIT_SHARE     0.2 /* of the budget that one growth may take for finer pages */
-#define FINE_SHARE      128 /* pages of reserved/128 while there is budget */
-#define COARSE_SHARE    64  /* pages of reserved/64 at most */
-#define PAGE_MIN        ((uint64_t)4 << 20)
-#define PAGE_MAX        ((uint64_t)256 << 20)
+#define DEBT_CAP_US     5e3
+#define DEBT_SCALE_US   2e3 /* at this debt, growth goes in the largest steps */
+#define SPLIT_SHARE     0.4 /* of the budget that one growth may take for finer pages */
+#define FINE_SHARE      160 /* pages of reserved/160 while there is budget */
+#define COARSE_SHARE    96  /* pages of reserved/96 at most */
+#define PAGE_MIN        ((uint64_t)2 << 20)
+#define PAGE_MAX        ((uint64_t)128 << 20)
+#define PAGES_A_BLOCK   24  /* a block needs no finer pages than this many of its size */
 #define STEP_SHARE      200 /* growth of at least reserved/200 */
-#define STEP_SHARE_DEBT 48  /* and of reserved/48 when deep in debt */
+#define STEP_SHARE_DEBT 24  /* and of reserved/24 when deep in debt */
 
 static const double call_us[] = {10, 0, 0, 180, 125, 0};
 static const double handle_us[] = {0, 130, 25, 40, 23, 100};
@@ -63,26 +64,29 @@ static uint64_t clamp(uint64_t value, uint64_t low, uint64_t high) {
     return value < low ? low : value > high ? high : value;
 }
 
-ceni_growth ceni_policy_growth(cen_pool *pool, const ceni_line *line, uint64_t need) {
+ceni_growth ceni_policy_growth(cen_pool *pool, const ceni_line *line, uint64_t need,
+                               uint64_t lack) {
     uint64_t unit = pool->granularity;
-    need = round_up(need, unit);
+    lack = round_up(lack, unit);
     if (pool->options.page_bytes) {
         uint64_t page = round_up(pool->options.page_bytes, unit);
-        return (ceni_growth){round_up(need, page), page};
+        return (ceni_growth){round_up(lack, page), page};
     }
-    if (line->small) {
-        return (ceni_growth){need, need};
+    if (line->rank == CENI_SMALL) {
+        return (ceni_growth){lack, lack};
     }
     tick(pool);
     uint64_t reserved = pool->stats.reserved_bytes;
-    uint64_t step = reserved / STEP_SHARE;
-    if (pool->budget < 0) {
+    uint64_t step = line->arena->id ? 0 : reserved / STEP_SHARE;
+    if (pool->budget < 0 && !line->arena->id) {
         double debt = -pool->budget / DEBT_SCALE_US;
         step += (uint64_t)((double)(reserved / STEP_SHARE_DEBT - step) * (debt < 1 ? debt : 1));
     }
-    uint64_t bytes = round_up(need > step ? need : step, unit);
+    uint64_t bytes = round_up(lack > step ? lack : step, unit);
     uint64_t fine = clamp(reserved / FINE_SHARE, PAGE_MIN, PAGE_MAX);
+    fine = fine > need / PAGES_A_BLOCK ? fine : need / PAGES_A_BLOCK;
     uint64_t coarse = clamp(reserved / COARSE_SHARE, PAGE_MIN, PAGE_MAX);
+    coarse = coarse > fine ? coarse : fine;
     uint64_t pages = (bytes + fine / 2) / fine;
     uint64_t afford = 1 + (uint64_t)(pool->budget > 0 ? pool->budget * SPLIT_SHARE / PAGE_US : 0);
     pages = pages < afford ? pages : afford;

@@ -25,7 +25,8 @@
 #include "dev/dev.h"
 #include "pool/lock.h"
 
-#define CENI_SMALL_LIMIT  ((uint64_t)1 << 20)  /* below: small line; from here on: large line */
+#define CENI_SMALL_LIMIT  ((uint64_t)1 << 20)  /* below: the small line */
+#define CENI_MEDIUM_LIMIT ((uint64_t)32 << 20) /* below: the medium line */
 #define CENI_SLAB_LIMIT   ((uint64_t)32 << 10) /* up to this: slabs */
 #define CENI_GRANULE_BITS 15 /* of the index: no two owners start in one granule */
 #define CENI_CLASSES      20
@@ -104,6 +105,10 @@ struct ceni_heap {
     ceni_block *bins[CENI_BINS];
 };
 
+/* Lines by the size of their blocks: what is short-lived and small does not break up what is large.
+ */
+enum ceni_rank { CENI_SMALL, CENI_MEDIUM, CENI_LARGE, CENI_RANKS };
+
 struct ceni_line {
     ceni_arena *arena;
     uint64_t base, size; /* the reservation; 0 while there is none */
@@ -112,16 +117,16 @@ struct ceni_line {
     ceni_heap *heaps;
     ceni_heap *anyones; /* the one without a stream */
     uint64_t reserved;  /* bytes in active segments */
-    bool small;
+    enum ceni_rank rank;
 };
 
 struct ceni_arena {
     uint64_t id; /* 0: shared */
-    ceni_line small, large;
+    ceni_line lines[CENI_RANKS];
     ceni_slab *slabs[CENI_CLASSES]; /* with free objects, any stream */
     unsigned capturing;
-    bool released; /* the shared arena may use what is free in it */
-    ceni_arena *next;
+    bool released;    /* the shared arena may use what is free in it */
+    ceni_arena *next; /* the shared one is first */
 };
 
 /* Objects of one class, carved from a block. free_list holds the indices of the objects that are
@@ -129,7 +134,7 @@ struct ceni_arena {
 struct ceni_slab {
     uint64_t addr;
     ceni_block *block;
-    ceni_arena *arena; /* whose slab it is; its block may lie in a released one's line */
+    ceni_arena *arena; /* whom it serves; its block may come from a released arena */
     ceni_pstream *stream;
     ceni_slab *next, *prev; /* among the arena's slabs with free objects */
     uint32_t object_bytes, objects;
@@ -160,12 +165,13 @@ typedef struct ceni_mark {
 
 struct ceni_pstream {
     cen_stream handle;
-    ceni_pstream *_Atomic next;  /* in its slot of the pool's table */
-    _Atomic(ceni_arena *) route; /* capturing into a private arena */
-    ceni_heap *heaps[2];         /* of the shared arena: in the large and in the small line */
-    uint64_t epoch;              /* of frees made now */
-    uint64_t freed_epoch;        /* of the last free: a mark is needed if == epoch */
-    uint64_t done;               /* epochs up to this one are complete */
+    atomic_bool retired; /* released: its handle may be another stream's by now, or nobody's */
+    ceni_pstream *_Atomic next;   /* in its slot of the pool's table */
+    _Atomic(ceni_arena *) route;  /* capturing into a private arena */
+    ceni_heap *heaps[CENI_RANKS]; /* of the shared arena's lines */
+    uint64_t epoch;               /* of frees made now */
+    uint64_t freed_epoch;         /* of the last free: a mark is needed if == epoch */
+    uint64_t done;                /* epochs up to this one are complete */
     ceni_mark *marks, *last_mark;
     struct ceni_sync {
         ceni_pstream *stream;
@@ -207,6 +213,7 @@ struct cen_pool {
     ceni_pending *pending;
     ceni_block *spare_blocks; /* descriptors */
     size_t stream_count;
+    unsigned since_settled;           /* allocations since streams were last looked at */
     _Atomic int64_t requested_locked; /* written under the lock */
     _Atomic uint64_t requested_peak;
     cen_pool_stats stats; /* but for what magazines have yet to add */
@@ -214,7 +221,6 @@ struct cen_pool {
     bool failed;
     uint64_t limit; /* UINT64_MAX: none */
     ceni_arena shared;
-    ceni_arena *arenas; /* private ones */
     ceni_pool_page *pages;
     size_t inactive_segments;
     struct ceni_object_use { /* uses of slab objects */
@@ -234,6 +240,8 @@ struct cen_pool {
 };
 
 /* pool.c */
+/* CEN_ERR_INVALID: pool is NULL; CEN_ERR_FORKED: it is another process's. Logged. */
+cen_status ceni_pool_refuse(const cen_pool *pool, const char *call);
 uint64_t ceni_pool_now_us(const cen_pool *pool);
 /* What was asked for and is live: by the counts of the lock's holder, and those of magazines. */
 int64_t ceni_pool_requested(const cen_pool *pool);
@@ -247,6 +255,12 @@ void ceni_pool_count_reserved(cen_pool *pool, const ceni_line *line, int64_t byt
 cen_status ceni_index_open(cen_pool *pool);
 void ceni_index_close(cen_pool *pool);
 cen_status ceni_index_reserve(cen_pool *pool, uint64_t addr, uint64_t size);
+
+/* The lines of all arenas, the shared one's first: NULL begins, NULL ends. */
+ceni_line *ceni_line_next(cen_pool *pool, const ceni_line *line);
+void ceni_arena_open(ceni_arena *arena, uint64_t id);
+/* Whether the shared arena may use what is free in this one. */
+bool ceni_arena_open_to_all(const ceni_arena *arena);
 
 /* block.c: blocks, heaps. */
 ceni_heap *ceni_heap_get(cen_pool *pool, ceni_line *line, ceni_pstream *stream, bool create);
@@ -288,8 +302,14 @@ cen_status ceni_line_extend(cen_pool *pool, ceni_line *line, uint64_t bytes, cen
 uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes);
 void ceni_line_drop_inactive(cen_pool *pool, ceni_line *line);
 void ceni_pool_close_lines(cen_pool *pool);
+/* Forgets released private pools that have nothing left, and their addresses. */
+void ceni_arenas_reap(cen_pool *pool);
 
-/* stream.c; ceni_stream_get is in lookup.h */
+/* stream.c; finding a stream is in lookup.h */
+/* The epoch of a free made now. */
+uint64_t ceni_stream_freeing(ceni_pstream *stream);
+/* Whether a stream that the pool was told of is being captured. Breaks no capture. */
+bool ceni_pool_in_graph(cen_pool *pool);
 cen_status ceni_stream_mark(cen_pool *pool, ceni_pstream *stream);
 bool ceni_stream_passed(const ceni_pstream *stream, uint64_t epoch);
 cen_status ceni_stream_order(cen_pool *pool, ceni_pstream *after, ceni_pstream *before,
@@ -300,6 +320,7 @@ cen_status ceni_pool_drain(cen_pool *pool);
 cen_status ceni_pending_add(cen_pool *pool, ceni_block *block, void *object, ceni_use *uses);
 void ceni_uses_free(ceni_use *uses);
 cen_status ceni_use_add(ceni_use **uses, ceni_pstream *stream);
+void ceni_use_drop(ceni_use **uses, const ceni_pstream *stream);
 
 /* slab.c */
 cen_status ceni_slab_alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *stream, void **object);

@@ -49,18 +49,19 @@ static ceni_shard *shard_of(ceni_shard *shards) {
     return &shards[(unsigned)(cpu < 0 ? 0 : cpu) % CENI_SHARDS];
 }
 
-static void list_slab(ceni_arena *arena, ceni_slab *slab) {
+static void list_slab(ceni_slab *slab) {
+    ceni_slab **first = &slab->arena->slabs[slab->class_index];
     slab->prev = NULL;
-    slab->next = arena->slabs[slab->class_index];
+    slab->next = *first;
     if (slab->next) {
         slab->next->prev = slab;
     }
-    arena->slabs[slab->class_index] = slab;
+    *first = slab;
     slab->listed = true;
 }
 
-static void unlist_slab(ceni_arena *arena, ceni_slab *slab) {
-    *(slab->prev ? &slab->prev->next : &arena->slabs[slab->class_index]) = slab->next;
+static void unlist_slab(ceni_slab *slab) {
+    *(slab->prev ? &slab->prev->next : &slab->arena->slabs[slab->class_index]) = slab->next;
     if (slab->next) {
         slab->next->prev = slab->prev;
     }
@@ -100,7 +101,7 @@ static cen_status make_slab(cen_pool *pool, ceni_arena *arena, unsigned class_in
     for (uint32_t i = 0; i < objects; i++) {
         free_list[i] = (uint16_t)(objects - 1 - i);
     }
-    list_slab(arena, slab);
+    list_slab(slab);
     for (uint64_t at = slab->addr; at < slab->addr + bytes; at += granule) {
         ceni_index_set(pool, at, (uintptr_t)slab | CENI_OWNER_SLAB);
     }
@@ -113,9 +114,8 @@ static void free_slab(cen_pool *pool, ceni_slab *slab) {
     for (uint64_t at = slab->addr; at < slab->addr + slab->block->size; at += granule) {
         ceni_index_set(pool, at, CENI_OWNER_FREED);
     }
-    unlist_slab(slab->arena, slab);
-    slab->stream->freed_epoch = slab->stream->epoch;
-    ceni_block_release(pool, slab->block, slab->stream, slab->stream->epoch);
+    unlist_slab(slab);
+    ceni_block_release(pool, slab->block, slab->stream, ceni_stream_freeing(slab->stream));
     ceni_free(slab->free_list);
     ceni_free(slab);
 }
@@ -123,7 +123,7 @@ static void free_slab(cen_pool *pool, ceni_slab *slab) {
 void ceni_slab_give_back(cen_pool *pool, ceni_slab *slab, void *object) {
     slab->free_list[slab->free_count++] = (uint16_t)object_index(slab, object);
     if (!slab->listed) {
-        list_slab(slab->arena, slab);
+        list_slab(slab);
     }
     if (slab->free_count == slab->objects) {
         free_slab(pool, slab);
@@ -145,7 +145,7 @@ static cen_status take_object(cen_pool *pool, ceni_arena *arena, unsigned class_
     }
     uint32_t index = slab->free_list[--slab->free_count];
     if (!slab->free_count) {
-        unlist_slab(arena, slab);
+        unlist_slab(slab);
     }
     *object = (void *)(uintptr_t)(slab->addr + (uint64_t)index * slab->object_bytes);
     return CEN_OK;
@@ -319,65 +319,49 @@ cen_status ceni_slab_use(cen_pool *pool, ceni_slab *slab, void *object, ceni_pst
 }
 
 void ceni_slabs_close(cen_pool *pool) {
-    for (ceni_arena *a = &pool->shared; a; a = a == &pool->shared ? pool->arenas : a->next) {
-        ceni_line *lines[] = {&a->small, &a->large};
-        for (size_t i = 0; i < 2; i++) {
-            for (ceni_block *b = lines[i]->first_block; b; b = b->next) {
-                if (b->slab) {
-                    ceni_free(b->slab->free_list);
-                    ceni_free(b->slab);
-                    b->slab = NULL;
-                }
+    for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        for (ceni_block *b = l->first_block; b; b = b->next) {
+            if (b->slab) {
+                ceni_free(b->slab->free_list);
+                ceni_free(b->slab);
+                b->slab = NULL;
             }
         }
     }
 }
 
-/* The uses noted for an object, taken out of the pool's list. */
-static ceni_use *take_uses(cen_pool *pool, ceni_slab *slab, const void *object) {
-    for (struct ceni_object_use **at = &pool->object_uses; slab->has_uses && *at;
-         at = &(*at)->next) {
-        struct ceni_object_use *u = *at;
-        if (u->object == object) {
-            ceni_use *uses = u->uses;
-            *at = u->next;
-            ceni_free(u);
-            return uses;
-        }
+/* Where the pool's list notes the uses of an object; what it points to is NULL if there are none.
+ */
+static struct ceni_object_use **find_uses(cen_pool *pool, const void *object) {
+    struct ceni_object_use **at = &pool->object_uses;
+    while (*at && (*at)->object != object) {
+        at = &(*at)->next;
     }
-    return NULL;
-}
-
-/* Puts uses back when a free failed. Without memory for that they are kept as a pending entry would
- * be: by waiting for them now. */
-static void restore_uses(cen_pool *pool, void *object, ceni_use *uses) {
-    struct ceni_object_use *u = uses ? ceni_malloc(sizeof *u) : NULL;
-    if (u) {
-        *u = (struct ceni_object_use){object, uses, pool->object_uses};
-        pool->object_uses = u;
-        return;
-    }
-    ceni_uses_free(uses);
+    return at;
 }
 
 /* Frees past the magazines: for a private pool, another stream, or with uses. */
 static cen_status free_slowly(cen_pool *pool, ceni_slab *slab, void *object, uint32_t bytes,
                               ceni_pstream *stream) {
     ceni_lock_take(&pool->lock);
-    ceni_use *uses = take_uses(pool, slab, object);
-    cen_status status = CEN_OK;
-    if (stream != slab->stream) {
-        status = ceni_use_add(&uses, stream);
-    }
-    if (!status && uses) {
-        status = ceni_pending_add(pool, slab->block, object, uses);
-    } else if (!status) {
+    struct ceni_object_use **at = find_uses(pool, object), *noted = *at;
+    ceni_use *fresh = NULL, **uses = noted ? &noted->uses : &fresh;
+    cen_status status = stream == slab->stream ? CEN_OK : ceni_use_add(uses, stream);
+    if (status) {
+        (void)ceni_fail(status, "cen_pool_free: no memory");
+    } else if (*uses) {
+        status = ceni_pending_add(pool, slab->block, object, *uses);
+    } else {
         ceni_slab_give_back(pool, slab, object);
     }
     if (status) { /* not freed: live as before */
         atomic_store(requested_of(slab, object), bytes);
-        restore_uses(pool, object, uses);
+        ceni_uses_free(fresh);
     } else {
+        if (noted) {
+            *at = noted->next;
+            ceni_free(noted);
+        }
         pool->stats.frees++;
         ceni_pool_count_requested(pool, -(int64_t)bytes);
     }
