@@ -232,9 +232,9 @@ static void sizes_alone(void) {
         size_t size;
         const char *what;
     } cases[] = {
-        {512, "alloc + free, 512 B"},     {4 << 10, "alloc + free, 4 KiB"},
+        {512, "alloc + free, 512 B"},       {4 << 10, "alloc + free, 4 KiB"},
         {64 << 10, "alloc + free, 64 KiB"}, {1 << 20, "alloc + free, 1 MiB"},
-        {2 << 20, "alloc + free, 2 MiB"}, {64 << 20, "alloc + free, 64 MiB"},
+        {2 << 20, "alloc + free, 2 MiB"},   {64 << 20, "alloc + free, 64 MiB"},
     };
     open_pool();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

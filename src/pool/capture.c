@@ -2,7 +2,7 @@
  * stay where they are until the graphs are released. */
 #include "base/log.h"
 #include "base/mem.h"
-#include "pool/pool_int.h"
+#include "pool/lookup.h"
 
 static ceni_arena *find(cen_pool *pool, uint64_t id) {
     for (ceni_arena *a = pool->shared.next; a; a = a->next) {
@@ -36,7 +36,7 @@ cen_status cen_pool_capture_begin(cen_pool *pool, cen_stream stream, uint64_t id
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_capture_begin: no memory");
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     ceni_arena *a = find(pool, id);
     if (atomic_load(&s->route)) {
         status = ceni_fail(CEN_ERR_BUSY, "cen_pool_capture_begin: the stream captures already");
@@ -47,7 +47,7 @@ cen_status cen_pool_capture_begin(cen_pool *pool, cen_stream stream, uint64_t id
         pool->capturing++;
         atomic_store_explicit(&s->route, a, memory_order_release);
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
@@ -60,7 +60,7 @@ cen_status cen_pool_capture_end(cen_pool *pool, cen_stream stream) {
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_capture_end: no memory");
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     ceni_arena *a = atomic_load(&s->route);
     if (a) {
         atomic_store_explicit(&s->route, NULL, memory_order_release);
@@ -69,7 +69,7 @@ cen_status cen_pool_capture_end(cen_pool *pool, cen_stream stream) {
     } else {
         status = ceni_fail(CEN_ERR_INVALID, "cen_pool_capture_end: the stream does not capture");
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
@@ -78,7 +78,7 @@ cen_status cen_pool_capture_release(cen_pool *pool, uint64_t id) {
     if (status) {
         return status;
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     ceni_arena *a = find(pool, id);
     if (!a) {
         status = ceni_fail(CEN_ERR_NOT_FOUND, "cen_pool_capture_release: no private pool %llu",
@@ -92,6 +92,6 @@ cen_status cen_pool_capture_release(cen_pool *pool, uint64_t id) {
             pool->stats.private_reserved_bytes -= a->lines[i].reserved;
         }
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }

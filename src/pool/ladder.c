@@ -23,18 +23,20 @@ static ceni_line *line_of(ceni_arena *arena, uint64_t size) {
                                                     : CENI_LARGE];
 }
 
-static ceni_block *smaller(ceni_block *a, ceni_block *b) {
-    return !a ? b : !b || a->size <= b->size ? a : b;
-}
-
+/* The best fit of the stream's free blocks and anyone's; of two equals, that of the younger heap.
+ */
 static ceni_block *search(cen_pool *pool, const request *r) {
-    ceni_block *found = NULL;
-    for (const ceni_heap *h = r->line->heaps; h; h = h->next) {
-        if (!h->stream || h->stream == r->stream) {
-            found = smaller(found, ceni_heap_find(h, r->size, r->alignment));
-        }
+    const ceni_heap *anyones = ceni_heap_get(pool, r->line, NULL, false);
+    const ceni_heap *own = ceni_heap_get(pool, r->line, r->stream, false);
+    ceni_block *a = ceni_heap_find(anyones, r->size, r->alignment);
+    ceni_block *b = ceni_heap_find(own, r->size, r->alignment);
+    if (!a || !b) {
+        return a ? a : b;
     }
-    return found;
+    if (a->size == b->size) {
+        return anyones->number > own->number ? a : b;
+    }
+    return a->size < b->size ? a : b;
 }
 
 /* Events that have completed make blocks anyone's. */
@@ -141,7 +143,7 @@ static void describe_failure(cen_pool *pool, const request *r, uint64_t requeste
     *f = (cen_pool_failure){
         .requested_bytes = requested,
         .stream = r->stream->handle,
-        .live_bytes = (uint64_t)atomic_load(&pool->requested_live),
+        .live_bytes = (uint64_t)ceni_pool_requested(pool),
         .reserved_bytes = pool->stats.reserved_bytes,
         .limit_bytes = pool->limit,
         .largest_free_bytes = largest_free(r),
@@ -195,9 +197,9 @@ static bool ask(cen_pool *pool) {
         return false;
     }
     cen_pool_failure failure = pool->failure;
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     bool again = pool->options.retry(pool->options.retry_arg, &failure);
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     pool->stats.retries += again;
     return again;
 }

@@ -8,46 +8,22 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "pool/pool_int.h"
+#include "pool/lookup.h"
 
-static unsigned slot_of(cen_stream handle) {
-    return (unsigned)((uint64_t)handle * 0x9E3779B97F4A7C15u >> 58) % CENI_STREAM_SLOTS;
-}
-
-static ceni_pstream *lookup(cen_pool *pool, cen_stream handle, bool retired) {
-    ceni_pstream *s = atomic_load_explicit(&pool->streams[slot_of(handle)], memory_order_acquire);
-    while (s && (s->handle != handle ||
-                 atomic_load_explicit(&s->retired, memory_order_relaxed) != retired)) {
-        s = atomic_load_explicit(&s->next, memory_order_acquire);
-    }
-    return s;
-}
-
-/* The table only grows, so looking up takes no lock; adding takes the pool's, which the caller of
- * the first use of a stream does not hold. */
-ceni_pstream *ceni_stream_get(cen_pool *pool, cen_stream handle) {
-    ceni_pstream *s = lookup(pool, handle, false);
-    if (s) {
-        return s;
-    }
-    pthread_mutex_lock(&pool->lock);
-    s = lookup(pool, handle, false);
+/* Adding takes the lock, which the caller of the first use of a stream does not hold. */
+ceni_pstream *ceni_stream_add(cen_pool *pool, cen_stream handle) {
+    ceni_lock_take(&pool->lock);
+    ceni_pstream *s = ceni_stream_find(pool, handle, false);
     if (!s && (s = ceni_calloc(1, sizeof *s))) {
         s->handle = handle;
         s->epoch = 1;
-        _Atomic(ceni_pstream *) *slot = &pool->streams[slot_of(handle)];
+        _Atomic(ceni_pstream *) *slot = &pool->streams[ceni_stream_slot(handle)];
         atomic_store_explicit(&s->next, atomic_load(slot), memory_order_relaxed);
         atomic_store_explicit(slot, s, memory_order_release);
         pool->stream_count++;
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return s;
-}
-
-ceni_pstream *ceni_stream_named(cen_pool *pool, cen_stream handle) {
-    ceni_pstream *s = lookup(pool, handle, false);
-    s = s ? s : lookup(pool, handle, true);
-    return s ? s : ceni_stream_get(pool, handle);
 }
 
 /* Nothing was submitted to a released stream since the mark that its release made. */
