@@ -102,8 +102,8 @@ static void drop_unfit(plan *p, const ceni_line *line, uint64_t lack) {
 }
 
 static cen_status find_idle(cen_pool *pool, ceni_line *line, const ceni_pstream *stream, plan *p) {
-    if (line->arena->id) {
-        return CEN_OK; /* a graph's pages stay where they are, and it takes none */
+    if (!ceni_arena_open_to_all(line->arena)) {
+        stream = NULL; /* a graph may run on any stream: only what is complete */
     }
     uint64_t skip = p->gap.left ? p->gap.left->addr : 0;
     uint64_t skip_size = p->gap.left ? p->gap.left->size : 0;
@@ -184,8 +184,9 @@ static cen_status map_pages(cen_pool *pool, ceni_line *line, plan *p) {
     return status ? status : ceni_driver_access(pool, p->gap.addr, addr - p->gap.addr, count);
 }
 
-/* Undoes a growth that failed. What cannot be unmapped stays as an inactive mapping. */
-static void roll_back(cen_pool *pool, plan *p) {
+/* Undoes a growth that failed. What cannot be unmapped stays as a lost mapping, and what cannot be
+ * released as a page in no use. */
+static void roll_back(cen_pool *pool, const ceni_line *line, plan *p) {
     uint64_t size = 0;
     for (size_t i = 0; i < p->mapped; i++) {
         size += p->segments[i]->size;
@@ -201,17 +202,18 @@ static void roll_back(cen_pool *pool, plan *p) {
         ceni_segment_delete(p->segments[i]);
     }
     for (size_t i = 0; i < p->makes; i++) {
-        if (!p->made[i]->mappings) {
-            ceni_driver_release(pool, p->made[i]->handle);
-            ceni_free(p->made[i]);
+        ceni_pool_page *page = p->made[i];
+        if (!page->mappings && !ceni_driver_release(pool, page->handle)) {
+            ceni_free(page);
         } else {
-            ceni_page_add(pool, p->made[i]);
+            ceni_page_add(pool, line, page);
         }
     }
 }
 
 /* Nothing can fail from here on. */
-static void commit(cen_pool *pool, plan *p, ceni_pstream *stream) {
+static void commit(cen_pool *pool, const ceni_line *line, plan *p, ceni_pstream *stream) {
+    bool closed = !ceni_arena_open_to_all(line->arena);
     ceni_block *left = p->gap.left;
     if (left && left->stream != stream) {
         ceni_block_unbin(left);
@@ -220,11 +222,13 @@ static void commit(cen_pool *pool, plan *p, ceni_pstream *stream) {
         ceni_block_bin(pool, left);
     }
     for (size_t i = 0; i < p->moves; i++) {
-        pool->stats.remapped_bytes += p->idle.items[i].page->size;
+        uint64_t size = p->idle.items[i].page->size;
+        pool->stats.remapped_bytes += size;
+        pool->stats.private_reserved_bytes += closed ? size : 0;
         ceni_page_deactivate(pool, p->idle.items[i].page, stream);
     }
     for (size_t i = 0; i < p->makes; i++) {
-        ceni_page_add(pool, p->made[i]);
+        ceni_page_add(pool, line, p->made[i]);
     }
     for (size_t i = 0; i < p->mapped; i++) {
         ceni_segment_activate(pool, p->segments[i], stream);
@@ -316,9 +320,9 @@ static cen_status grow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstr
         status = map_pages(pool, line, &p);
     }
     if (status) {
-        roll_back(pool, &p);
+        roll_back(pool, line, &p);
     } else {
-        commit(pool, &p, stream);
+        commit(pool, line, &p, stream);
     }
     ceni_free(p.idle.items);
     ceni_free(p.made);

@@ -50,7 +50,7 @@ ceni_segment *ceni_segment_new(ceni_line *line, ceni_segment *after, uint64_t ad
                                ceni_pool_page *page);
 void ceni_segment_delete(ceni_segment *segment);
 /* Enters a page into the pool's list and figures, and takes it out. */
-void ceni_page_add(cen_pool *pool, ceni_pool_page *page);
+void ceni_page_add(cen_pool *pool, const ceni_line *line, ceni_pool_page *page);
 void ceni_page_remove(cen_pool *pool, ceni_pool_page *page);
 /* Makes `stream` wait for what used the page last. */
 cen_status ceni_page_order(cen_pool *pool, ceni_pool_page *page, ceni_pstream *stream);

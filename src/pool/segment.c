@@ -125,7 +125,7 @@ void ceni_segment_delete(ceni_segment *s) {
     ceni_free(s);
 }
 
-void ceni_page_add(cen_pool *pool, ceni_pool_page *page) {
+void ceni_page_add(cen_pool *pool, const ceni_line *line, ceni_pool_page *page) {
     page->prev = NULL;
     page->next = pool->pages;
     if (page->next) {
@@ -133,7 +133,7 @@ void ceni_page_add(cen_pool *pool, ceni_pool_page *page) {
     }
     pool->pages = page;
     pool->stats.pages++;
-    ceni_pool_count_reserved(pool, page->mappings->line, (int64_t)page->size);
+    ceni_pool_count_reserved(pool, line, (int64_t)page->size);
 }
 
 void ceni_page_remove(cen_pool *pool, ceni_pool_page *page) {

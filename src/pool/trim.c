@@ -40,6 +40,16 @@ void ceni_line_drop_inactive(cen_pool *pool, ceni_line *line) {
     }
 }
 
+/* A page that is mapped nowhere. If the driver does not take it back it stays, for the next try. */
+static cen_status release_unmapped(cen_pool *pool, ceni_pool_page *page) {
+    cen_status status = ceni_driver_release(pool, page->handle);
+    if (!status) {
+        ceni_page_remove(pool, page);
+        ceni_free(page);
+    }
+    return status;
+}
+
 static cen_status release_page(cen_pool *pool, ceni_pool_page *page) {
     cen_status status = ceni_blocks_ready(pool, 2);
     if (status) {
@@ -57,10 +67,7 @@ static cen_status release_page(cen_pool *pool, ceni_pool_page *page) {
             return status;
         }
     }
-    ceni_page_remove(pool, page);
-    status = ceni_driver_release(pool, page->handle);
-    ceni_free(page);
-    return status;
+    return release_unmapped(pool, page);
 }
 
 static uint64_t release_plain(cen_pool *pool, ceni_line *line, uint64_t keep_bytes) {
@@ -137,6 +144,12 @@ uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes) {
         return 0;
     }
     uint64_t returned = 0;
+    ceni_pool_page *next;
+    for (ceni_pool_page *p = pool->pages; p; p = next) {
+        next = p->next;
+        uint64_t size = p->size;
+        returned += !p->mappings && !release_unmapped(pool, p) ? size : 0;
+    }
     for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
         returned += ceni_arena_open_to_all(l->arena) ? release_line(pool, l, keep_bytes) : 0;
     }
