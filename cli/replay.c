@@ -64,7 +64,7 @@ static cen_status note_lack(replay_player *p, replay_fit fit, size_t event,
     }
     note_request(p, event, ev->stack, ev->size, &s);
     c->fit = fit;
-    return find_lack(p, fit == REPLAY_LACKS_SERVED ? replay_private(p->d, ev->addr) : 0, ev);
+    return find_lack(p, fit == REPLAY_LACKS_SERVED ? replay_private(p, ev->addr) : 0, ev);
 }
 
 /* A request that failed when recorded: it is made, and given up at once, as the program had to. */
@@ -132,6 +132,9 @@ static cen_status play_event(replay_player *p, size_t i) {
     case CEN_ACTION_FREE_COMPLETED:
         count_operation(p);
         return replay_free_completed(p, ev);
+    case CEN_ACTION_SEGMENT_ALLOC:
+        replay_segment_made(p, ev->addr);
+        return CEN_OK;
     case CEN_ACTION_OOM:
         return play_oom(p, i);
     default:
@@ -232,6 +235,9 @@ cen_status replay_run(const cen_snapshot_device *d, const replay_recorded *recor
     p.now_us = d->event_count ? (uint64_t)d->events[0].time_us : 0;
     p.in_use = calloc(d->event_count + 1, sizeof *p.in_use);
     cen_status status = p.in_use ? replay_find_in_use(d, p.in_use) : CEN_ERR_HOST_MEMORY;
+    if (!status) {
+        status = replay_find_private(&p);
+    }
     if (!status) {
         status = open_device(&p);
     }

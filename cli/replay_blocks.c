@@ -60,7 +60,8 @@ cen_status replay_stream(replay_player *p, uint64_t recorded, cen_stream *stream
     return CEN_OK;
 }
 
-uint64_t replay_private(const cen_snapshot_device *d, uint64_t addr) {
+/* The final segment that an address lies in, or NULL. */
+static const cen_snapshot_segment *segment_of(const cen_snapshot_device *d, uint64_t addr) {
     size_t low = 0, high = d->segment_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -70,12 +71,42 @@ uint64_t replay_private(const cen_snapshot_device *d, uint64_t addr) {
             high = middle;
         }
     }
-    if (low == d->segment_count || d->segments[low].addr > addr) {
+    return low < d->segment_count && d->segments[low].addr <= addr ? &d->segments[low] : NULL;
+}
+
+static bool is_private(const cen_snapshot_segment *s) {
+    return s && (s->pool_id[0] || s->pool_id[1]);
+}
+
+cen_status replay_find_private(replay_player *p) {
+    for (size_t i = 0; i < p->d->event_count; i++) {
+        const cen_trace_event *ev = &p->d->events[i];
+        if (ev->action == CEN_ACTION_SEGMENT_ALLOC && is_private(segment_of(p->d, ev->addr))) {
+            addrmap_entry *e = addrmap_put(&p->unmade, ev->addr);
+            if (!e) {
+                return CEN_ERR_HOST_MEMORY;
+            }
+            e->size++;
+        }
+    }
+    return CEN_OK;
+}
+
+void replay_segment_made(replay_player *p, uint64_t addr) {
+    addrmap_entry *e = addrmap_get(&p->unmade, addr);
+    if (e && e->size) {
+        e->size--;
+    }
+}
+
+uint64_t replay_private(const replay_player *p, uint64_t addr) {
+    const cen_snapshot_segment *s = segment_of(p->d, addr);
+    const addrmap_entry *unmade = is_private(s) ? addrmap_get(&p->unmade, s->addr) : NULL;
+    if (!is_private(s) || (unmade && unmade->size)) {
         return 0;
     }
-    const int64_t *id = d->segments[low].pool_id;
-    uint64_t mixed = (uint64_t)id[0] << 32 ^ (uint64_t)id[1];
-    return id[0] || id[1] ? mixed + !mixed : 0;
+    uint64_t mixed = (uint64_t)s->pool_id[0] << 32 ^ (uint64_t)s->pool_id[1];
+    return mixed + !mixed;
 }
 
 cen_status replay_obtain(replay_player *p, uint64_t id, uint64_t size, cen_stream stream,
@@ -101,7 +132,7 @@ cen_status replay_alloc(replay_player *p, uint64_t addr, uint64_t size, uint64_t
     cen_status status = replay_stream(p, recorded_stream, &stream);
     void *block = NULL;
     if (!status) {
-        status = replay_obtain(p, replay_private(p->d, addr), size, stream, &block);
+        status = replay_obtain(p, replay_private(p, addr), size, stream, &block);
     }
     if (status) {
         return status;
@@ -218,6 +249,7 @@ void replay_forget(replay_player *p) {
     addrmap_free(&p->live);
     addrmap_free(&p->streams);
     addrmap_free(&p->privates);
+    addrmap_free(&p->unmade);
     free(p->gates);
     free(p->open);
     free(p->in_use);

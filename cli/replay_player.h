@@ -22,6 +22,7 @@ typedef struct replay_player {
     cen_pool *pool;
     addrmap streams;    /* recorded stream -> entry whose size is the device's */
     addrmap privates;   /* private pools seen */
+    addrmap unmade;     /* address of a private segment -> how often it is made from here on */
     addrmap live;       /* recorded address -> block */
     replay_gate *gates; /* from 1 */
     size_t gate_count, gate_capacity;
@@ -38,8 +39,11 @@ typedef struct replay_player {
  * from replay_alloc: nothing changed. */
 cen_status replay_find_in_use(const cen_snapshot_device *d, bool *in_use);
 cen_status replay_stream(replay_player *p, uint64_t recorded, cen_stream *stream);
-/* The private pool that an address belonged to at the end; 0: none. */
-uint64_t replay_private(const cen_snapshot_device *d, uint64_t addr);
+/* The private pool that an address belongs to now; 0: none. Only final segments tell their pool,
+ * and an address may have been another segment's before its last one was made. */
+cen_status replay_find_private(replay_player *p);
+void replay_segment_made(replay_player *p, uint64_t addr);
+uint64_t replay_private(const replay_player *p, uint64_t addr);
 cen_status replay_obtain(replay_player *p, uint64_t id, uint64_t size, cen_stream stream,
                          void **block);
 cen_status replay_alloc(replay_player *p, uint64_t addr, uint64_t size, uint64_t stream);

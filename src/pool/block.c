@@ -20,21 +20,35 @@ static unsigned bin_of(uint64_t size) {
     return (log - 3) * 16 + (unsigned)(units >> (log - 4) & 15);
 }
 
+/* Where a heap is noted that needs no search. */
+static ceni_heap **noted(ceni_line *line, ceni_pstream *stream) {
+    if (!stream) {
+        return &line->anyones;
+    }
+    return line->arena->id ? NULL : &stream->heaps[line->rank];
+}
+
+static ceni_heap *find_heap(const ceni_line *line, const ceni_pstream *stream) {
+    ceni_heap *h = line->heaps;
+    while (h && h->stream != stream) {
+        h = h->next;
+    }
+    return h;
+}
+
 ceni_heap *ceni_heap_get(cen_pool *pool, ceni_line *line, ceni_pstream *stream, bool create) {
-    for (ceni_heap *h = line->heaps; h; h = h->next) {
-        if (h->stream == stream) {
-            return h;
-        }
+    ceni_heap **note = noted(line, stream);
+    ceni_heap *heap = note ? *note : find_heap(line, stream);
+    if (heap || !create || !(heap = ceni_calloc(1, sizeof *heap))) {
+        return heap;
     }
-    if (!create) {
-        return NULL;
-    }
-    ceni_heap *heap = ceni_calloc(1, sizeof *heap);
-    if (heap) {
-        heap->line = line;
-        heap->stream = stream;
-        heap->next = line->heaps;
-        line->heaps = heap;
+    heap->line = line;
+    heap->stream = stream;
+    heap->next = line->heaps;
+    heap->number = line->heaps ? line->heaps->number + 1 : 0;
+    line->heaps = heap;
+    if (note) {
+        *note = heap;
     }
     return heap;
 }

@@ -19,7 +19,7 @@ cen_status ceni_line_open(cen_pool *pool, ceni_line *line) {
         return CEN_ERR_HOST_MEMORY;
     }
     uint64_t total = pool->device->total_bytes / pool->granularity * pool->granularity;
-    uint64_t want = line->arena->id ? total * 2 : line->small ? total : total * 8;
+    uint64_t want = line->arena->id ? total : line->rank == CENI_SMALL ? total : total * 6;
     cen_addr base = 0;
     cen_status status = CEN_ERR_DEVICE_MEMORY;
     for (; status && want >= pool->granularity;
@@ -39,6 +39,7 @@ cen_status ceni_line_open(cen_pool *pool, ceni_line *line) {
 
 /* The pages to move and to make for one growth. */
 typedef struct plan {
+    uint64_t need;
     ceni_gap gap;
     ceni_idle_list idle; /* the first `moves` of it are moved */
     size_t moves;
@@ -88,7 +89,7 @@ static void choose_moves(plan *p, uint64_t lack) {
 
 /* A small line takes small pages only: a large one would be stuck there. */
 static void drop_unfit(plan *p, const ceni_line *line, uint64_t lack) {
-    if (!line->small) {
+    if (line->rank != CENI_SMALL) {
         return;
     }
     size_t kept = 0;
@@ -106,17 +107,10 @@ static cen_status find_idle(cen_pool *pool, ceni_line *line, const ceni_pstream 
     }
     uint64_t skip = p->gap.left ? p->gap.left->addr : 0;
     uint64_t skip_size = p->gap.left ? p->gap.left->size : 0;
-    cen_status status =
-        ceni_line_idle(pool, &pool->shared.large, stream, skip, skip_size, &p->idle);
-    if (!status) {
-        status = ceni_line_idle(pool, &pool->shared.small, stream, skip, skip_size, &p->idle);
-    }
-    for (ceni_arena *a = pool->arenas; a && !status; a = a->next) {
-        if (a->released) {
-            status = ceni_line_idle(pool, &a->large, stream, 0, 0, &p->idle);
-        }
-        if (a->released && !status) {
-            status = ceni_line_idle(pool, &a->small, stream, 0, 0, &p->idle);
+    cen_status status = CEN_OK;
+    for (ceni_line *l = ceni_line_next(pool, NULL); l && !status; l = ceni_line_next(pool, l)) {
+        if (ceni_arena_open_to_all(l->arena)) {
+            status = ceni_line_idle(pool, l, stream, skip, skip_size, &p->idle);
         }
     }
     return status;
@@ -141,7 +135,7 @@ static cen_status make_page(cen_pool *pool, uint64_t size, plan *p) {
 static cen_status make_pages(cen_pool *pool, const ceni_line *line, uint64_t lack, bool must,
                              plan *p) {
     uint64_t unit = pool->granularity;
-    ceni_growth g = ceni_policy_growth(pool, line, lack);
+    ceni_growth g = ceni_policy_growth(pool, line, p->need, lack);
     uint64_t allowed =
         pool->limit > pool->stats.reserved_bytes ? pool->limit - pool->stats.reserved_bytes : 0;
     if (must || g.bytes > allowed) {
@@ -271,12 +265,15 @@ static cen_status prepare(cen_pool *pool, ceni_line *line, uint64_t need, ceni_p
 }
 
 static cen_status grow_plain(cen_pool *pool, ceni_line *line, uint64_t need, bool must) {
-    ceni_growth g = ceni_policy_growth(pool, line, need);
+    ceni_growth g = ceni_policy_growth(pool, line, need, need);
     uint64_t allowed =
         pool->limit > pool->stats.reserved_bytes ? pool->limit - pool->stats.reserved_bytes : 0;
     uint64_t size = must || g.bytes > allowed ? ceni_policy_plain(pool, need) : g.bytes;
     if (size > allowed) {
         return CEN_ERR_DEVICE_MEMORY;
+    }
+    if (ceni_pool_in_graph(pool)) {
+        return CEN_ERR_CAPTURE; /* asking the driver would break the capture */
     }
     cen_status status = ceni_blocks_ready(pool, 1);
     cen_addr addr = 0;
@@ -313,6 +310,7 @@ static cen_status grow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstr
     }
     plan p;
     memset(&p, 0, sizeof p);
+    p.need = need;
     status = prepare(pool, line, need, stream, how, &p);
     if (!status) {
         status = map_pages(pool, line, &p);

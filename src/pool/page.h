@@ -66,7 +66,8 @@ typedef struct ceni_growth {
     uint64_t bytes;      /* to create */
     uint64_t page_bytes; /* of each page; the last may be smaller */
 } ceni_growth;
-ceni_growth ceni_policy_growth(cen_pool *pool, const ceni_line *line, uint64_t need);
+/* For a block of `need` bytes that lacks `lack` of them. */
+ceni_growth ceni_policy_growth(cen_pool *pool, const ceni_line *line, uint64_t need, uint64_t lack);
 /* The same for plain segments, when no more than needed may be taken. */
 uint64_t ceni_policy_plain(const cen_pool *pool, uint64_t need);
 void ceni_policy_spend(cen_pool *pool, enum ceni_driver_kind kind, size_t handles);

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "dev/call.h"
-#include "pool/pool_int.h"
+#include "pool/lookup.h"
 
 #define ALIGNMENT_MAX ((size_t)1 << 30)
 #define DRIVER_SHARE  0.01
@@ -18,11 +18,32 @@ uint64_t ceni_pool_now_us(const cen_pool *pool) {
                                   : ceni_now_ns() / 1000;
 }
 
-void ceni_pool_count_requested(cen_pool *pool, int64_t bytes) {
-    int64_t live = atomic_fetch_add_explicit(&pool->requested_live, bytes, memory_order_relaxed);
-    uint64_t now = live + bytes > 0 ? (uint64_t)(live + bytes) : 0;
+int64_t ceni_pool_requested(const cen_pool *pool) {
+    return atomic_load_explicit(&pool->requested_locked, memory_order_relaxed) +
+           atomic_load_explicit(&pool->requested_shards, memory_order_relaxed);
+}
+
+static void raise_peak(cen_pool *pool) {
+    int64_t live = ceni_pool_requested(pool);
+    uint64_t now = live > 0 ? (uint64_t)live : 0;
     uint64_t peak = atomic_load_explicit(&pool->requested_peak, memory_order_relaxed);
     while (now > peak && !atomic_compare_exchange_weak(&pool->requested_peak, &peak, now)) {
+    }
+}
+
+/* The lock makes this the only writer. */
+void ceni_pool_count_requested(cen_pool *pool, int64_t bytes) {
+    int64_t live = atomic_load_explicit(&pool->requested_locked, memory_order_relaxed);
+    atomic_store_explicit(&pool->requested_locked, live + bytes, memory_order_relaxed);
+    if (bytes > 0) {
+        raise_peak(pool);
+    }
+}
+
+void ceni_pool_count_shard(cen_pool *pool, int64_t bytes) {
+    atomic_fetch_add_explicit(&pool->requested_shards, bytes, memory_order_relaxed);
+    if (bytes > 0) {
+        raise_peak(pool);
     }
 }
 
@@ -37,15 +58,14 @@ void ceni_pool_count_reserved(cen_pool *pool, const ceni_line *line, int64_t byt
     }
 }
 
-static cen_status check_forked(const cen_pool *pool, const char *call) {
+cen_status ceni_pool_refuse(const cen_pool *pool, const char *call) {
+    if (!pool) {
+        return ceni_fail(CEN_ERR_INVALID, "%s: pool is NULL", call);
+    }
     if (pool->device->pid != atomic_load_explicit(&ceni_call_pid, memory_order_relaxed)) {
         return ceni_fail(CEN_ERR_FORKED, "%s: the pool belongs to the parent process", call);
     }
     return CEN_OK;
-}
-
-static cen_status check_pool(const cen_pool *pool, const char *call) {
-    return pool ? check_forked(pool, call) : ceni_fail(CEN_ERR_INVALID, "%s: pool is NULL", call);
 }
 
 #ifdef CENI_DEBUG
@@ -59,20 +79,38 @@ static void debug_verify(cen_pool *pool) {
 #define debug_verify(pool) ((void)(pool))
 #endif
 
+void ceni_arena_open(ceni_arena *arena, uint64_t id) {
+    arena->id = id;
+    for (unsigned i = 0; i < CENI_RANKS; i++) {
+        arena->lines[i].arena = arena;
+        arena->lines[i].rank = (enum ceni_rank)i;
+    }
+}
+
+bool ceni_arena_open_to_all(const ceni_arena *arena) {
+    return !arena->id || arena->released;
+}
+
+ceni_line *ceni_line_next(cen_pool *pool, const ceni_line *line) {
+    if (!line) {
+        return pool->shared.lines;
+    }
+    if (line->rank + 1 < CENI_RANKS) {
+        return &line->arena->lines[line->rank + 1];
+    }
+    return line->arena->next ? line->arena->next->lines : NULL;
+}
+
 static cen_status open_pool(cen_pool *pool) {
-    pool->shared.small.small = true;
-    pool->shared.small.arena = pool->shared.large.arena = &pool->shared;
+    ceni_arena_open(&pool->shared, 0);
     pool->limit = pool->options.limit_bytes ? pool->options.limit_bytes : UINT64_MAX;
     if (pool->options.driver_share == 0) {
         pool->options.driver_share = DRIVER_SHARE;
     }
     ceni_policy_open(pool);
     cen_status status = ceni_index_open(pool);
-    if (!status) {
-        status = ceni_line_open(pool, &pool->shared.large);
-    }
-    if (!status) {
-        status = ceni_line_open(pool, &pool->shared.small);
+    for (unsigned i = 0; i < CENI_RANKS && !status; i++) {
+        status = ceni_line_open(pool, &pool->shared.lines[i]);
     }
     return status;
 }
@@ -88,10 +126,11 @@ cen_status cen_pool_create(cen_device *device, const cen_pool_options *options, 
     if (options && !(options->driver_share <= 1)) {
         return ceni_fail(CEN_ERR_INVALID, "cen_pool_create: driver_share is not a share");
     }
-    cen_pool *pool = ceni_calloc(1, sizeof *pool);
+    cen_pool *pool = ceni_aligned(_Alignof(cen_pool), sizeof *pool);
     if (!pool) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_create: no memory");
     }
+    memset(pool, 0, sizeof *pool);
     if (options) {
         memcpy(&pool->options, options,
                options->size < sizeof *options ? options->size : sizeof *options);
@@ -99,7 +138,6 @@ cen_status cen_pool_create(cen_device *device, const cen_pool_options *options, 
     pool->device = device;
     pool->granularity = device->granularity;
     pool->vmm = device->vmm;
-    pthread_mutex_init(&pool->lock, NULL);
     if (!pool->vmm) {
         ceni_log(CEN_LOG_WARN, "pool: the device has no virtual memory management: plain segments, "
                                "which cannot be remapped");
@@ -157,19 +195,19 @@ static void free_descriptors(cen_pool *pool) {
         pool->spare_blocks = b->next;
         ceni_free(b);
     }
-    while (pool->arenas) {
-        ceni_arena *a = pool->arenas;
-        pool->arenas = a->next;
+    while (pool->shared.next) {
+        ceni_arena *a = pool->shared.next;
+        pool->shared.next = a->next;
         ceni_free(a);
     }
 }
 
-/* In a forked child the memory is the parent's: only this process's descriptors go. */
+/* In a forked child all is the parent's, and stays. */
 cen_status cen_pool_destroy(cen_pool *pool) {
     if (!pool) {
         return CEN_OK;
     }
-    cen_status status = check_forked(pool, "cen_pool_destroy");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_destroy");
     if (status) {
         return status;
     }
@@ -178,17 +216,16 @@ cen_status cen_pool_destroy(cen_pool *pool) {
         ceni_log(CEN_LOG_WARN, "pool: destroyed with %llu blocks of %llu bytes live",
                  (unsigned long long)stats.blocks, (unsigned long long)stats.requested_bytes);
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     pool->capturing = 0;
     ceni_magazines_flush(pool);
     status = ceni_pool_drain(pool);
     ceni_slabs_close(pool);
     ceni_pool_close_lines(pool);
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     free_descriptors(pool);
     close_streams(pool);
     ceni_index_close(pool);
-    pthread_mutex_destroy(&pool->lock);
     ceni_free(pool);
     return status;
 }
@@ -196,7 +233,7 @@ cen_status cen_pool_destroy(cen_pool *pool) {
 static cen_status alloc_block(cen_pool *pool, uint64_t size, uint64_t alignment, uint64_t requested,
                               ceni_pstream *stream, void **out) {
     ceni_block *block;
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     ceni_arena *route = atomic_load_explicit(&stream->route, memory_order_relaxed);
     cen_status status = ceni_pool_obtain(pool, route ? route : &pool->shared, size, alignment,
                                          requested, stream, &block);
@@ -207,13 +244,13 @@ static cen_status alloc_block(cen_pool *pool, uint64_t size, uint64_t alignment,
         *out = (void *)(uintptr_t)block->addr;
     }
     debug_verify(pool);
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
 cen_status cen_pool_alloc_aligned(cen_pool *pool, size_t bytes, size_t alignment, cen_stream stream,
                                   void **block) {
-    cen_status status = check_pool(pool, "cen_pool_alloc");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_alloc");
     if (status) {
         return status;
     }
@@ -273,6 +310,7 @@ static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_free: no memory for a heap");
     }
     uint64_t requested = b->requested;
+    ceni_use_drop(&b->uses, stream); /* what it does comes before the reuse in any case */
     if (b->uses) {
         if ((status = ceni_pending_add(pool, b, NULL, b->uses))) {
             return status;
@@ -280,15 +318,13 @@ static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream) {
         b->uses = NULL;
         b->kind = CENI_BLOCK_PENDING;
         b->stream = stream;
-        b->epoch = stream->epoch;
-        stream->freed_epoch = stream->epoch;
+        b->epoch = ceni_stream_freeing(stream);
     }
     ceni_index_set(pool, b->addr, CENI_OWNER_FREED);
     pool->stats.frees++;
     ceni_pool_count_requested(pool, -(int64_t)requested);
     if (b->kind == CENI_BLOCK_LIVE) {
-        stream->freed_epoch = stream->epoch;
-        ceni_block_release(pool, b, stream, stream->epoch);
+        ceni_block_release(pool, b, stream, ceni_stream_freeing(stream));
     }
     return CEN_OK;
 }
@@ -299,11 +335,11 @@ static ceni_slab *slab_of(const cen_pool *pool, const void *ptr) {
 }
 
 cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream) {
-    cen_status status = check_pool(pool, "cen_pool_free");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_free");
     if (status || !block) {
         return status;
     }
-    ceni_pstream *s = ceni_stream_get(pool, stream);
+    ceni_pstream *s = ceni_stream_named(pool, stream);
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_free: no memory for a stream");
     }
@@ -311,15 +347,15 @@ cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream) {
     if (slab) {
         return ceni_slab_free(pool, slab, block, s);
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     status = free_block(pool, block, s);
     debug_verify(pool);
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
 cen_status cen_pool_use(cen_pool *pool, void *block, cen_stream stream) {
-    cen_status status = check_pool(pool, "cen_pool_use");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_use");
     if (status) {
         return status;
     }
@@ -328,19 +364,20 @@ cen_status cen_pool_use(cen_pool *pool, void *block, cen_stream stream) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_use: no memory for a stream");
     }
     ceni_slab *slab = slab_of(pool, block);
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     ceni_block *b;
     if (slab) {
         status = ceni_slab_use(pool, slab, block, s);
-    } else if (!(status = block_at(pool, block, "cen_pool_use", &b)) && b->stream != s) {
-        status = ceni_use_add(&b->uses, s);
+    } else if (!(status = block_at(pool, block, "cen_pool_use", &b)) &&
+               (status = ceni_use_add(&b->uses, s))) {
+        (void)ceni_fail(status, "cen_pool_use: no memory");
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
 cen_status cen_pool_block_size(cen_pool *pool, const void *block, size_t *bytes) {
-    cen_status status = check_pool(pool, "cen_pool_block_size");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_block_size");
     if (status || !bytes) {
         return status ? status : ceni_fail(CEN_ERR_INVALID, "cen_pool_block_size: bytes is NULL");
     }
@@ -348,11 +385,11 @@ cen_status cen_pool_block_size(cen_pool *pool, const void *block, size_t *bytes)
     if (slab) {
         return ceni_slab_size(slab, block, bytes);
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     ceni_block *b;
     if (!(status = block_at(pool, block, "cen_pool_block_size", &b))) {
         *bytes = b->requested;
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }

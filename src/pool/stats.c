@@ -2,19 +2,38 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "pool/pool_int.h"
+#include "pool/lookup.h"
 
-static void add_shards(cen_pool *pool, const ceni_pstream *s, cen_pool_stats *stats,
-                       int64_t *delta) {
+/* Adds what magazines have counted, and takes their share of the requested bytes out of them. */
+static int64_t add_shards(const ceni_pstream *s, cen_pool_stats *stats) {
     ceni_shard *shards = atomic_load(&s->shards);
+    int64_t delta = 0;
     for (unsigned k = 0; shards && k < CENI_SHARDS; k++) {
-        while (atomic_flag_test_and_set_explicit(&shards[k].lock, memory_order_acquire)) {
-        }
+        ceni_spin_take(&shards[k].lock);
         stats->allocs += shards[k].allocs;
         stats->frees += shards[k].frees;
-        *delta += shards[k].requested_delta;
-        atomic_flag_clear_explicit(&shards[k].lock, memory_order_release);
+        delta += shards[k].requested_delta;
+        shards[k].requested_delta = 0;
+        ceni_spin_leave(&shards[k].lock);
     }
+    return delta;
+}
+
+/* The pool's figures and those of its magazines; the lock is held. */
+static cen_pool_stats collect(cen_pool *pool) {
+    cen_pool_stats s = pool->stats;
+    int64_t delta = 0;
+    for (unsigned i = 0; i < CENI_STREAM_SLOTS; i++) {
+        for (ceni_pstream *at = atomic_load(&pool->streams[i]); at; at = atomic_load(&at->next)) {
+            delta += add_shards(at, &s);
+        }
+    }
+    ceni_pool_count_requested(pool, delta); /* here, so that the peak knows what was reported */
+    int64_t live = ceni_pool_requested(pool);
+    s.requested_bytes = live > 0 ? (uint64_t)live : 0;
+    s.requested_peak_bytes = atomic_load(&pool->requested_peak);
+    s.blocks = s.allocs - s.frees;
+    return s;
 }
 
 static uint64_t largest_free(const ceni_line *line) {
@@ -28,60 +47,54 @@ static uint64_t largest_free(const ceni_line *line) {
 }
 
 cen_status cen_pool_get_stats(cen_pool *pool, cen_pool_stats *out) {
-    if (!pool || !out) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_pool_get_stats: %s is NULL",
-                         pool ? "stats" : "pool");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_get_stats");
+    if (!status && !out) {
+        status = ceni_fail(CEN_ERR_INVALID, "cen_pool_get_stats: stats is NULL");
     }
-    int64_t delta = 0;
-    pthread_mutex_lock(&pool->lock);
-    cen_pool_stats s = pool->stats;
-    for (unsigned i = 0; i < CENI_STREAM_SLOTS; i++) {
-        for (ceni_pstream *at = atomic_load(&pool->streams[i]); at; at = atomic_load(&at->next)) {
-            add_shards(pool, at, &s, &delta);
-        }
+    if (status) {
+        return status;
     }
-    int64_t live = atomic_load(&pool->requested_live) + delta;
-    s.requested_bytes = live > 0 ? (uint64_t)live : 0;
-    s.requested_peak_bytes = atomic_load(&pool->requested_peak);
-    if (s.requested_bytes > s.requested_peak_bytes) {
-        s.requested_peak_bytes = s.requested_bytes;
-    }
-    s.blocks = s.allocs - s.frees;
-    s.largest_free_bytes = largest_free(&pool->shared.large);
-    for (const ceni_pool_page *p = pool->pages; p; p = p->next) {
-        for (const ceni_segment *g = p->mappings; g; g = g->same_page) {
+    ceni_lock_take(&pool->lock);
+    cen_pool_stats s = collect(pool);
+    for (const ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        uint64_t largest = ceni_arena_open_to_all(l->arena) ? largest_free(l) : 0;
+        s.largest_free_bytes = largest > s.largest_free_bytes ? largest : s.largest_free_bytes;
+        for (const ceni_segment *g = l->first_segment; g; g = g->next) {
             s.segments++;
         }
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     *out = s;
     return CEN_OK;
 }
 
 cen_status cen_pool_reset_peaks(cen_pool *pool) {
-    if (!pool) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_pool_reset_peaks: pool is NULL");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_reset_peaks");
+    if (status) {
+        return status;
     }
-    pthread_mutex_lock(&pool->lock);
-    int64_t live = atomic_load(&pool->requested_live);
-    atomic_store(&pool->requested_peak, live > 0 ? (uint64_t)live : 0);
+    ceni_lock_take(&pool->lock);
+    atomic_store(&pool->requested_peak, collect(pool).requested_bytes);
     pool->stats.allocated_peak_bytes = pool->stats.allocated_bytes;
     pool->stats.reserved_peak_bytes = pool->stats.reserved_bytes;
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return CEN_OK;
 }
 
 cen_status cen_pool_last_failure(cen_pool *pool, cen_pool_failure *failure) {
-    if (!pool || !failure) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_pool_last_failure: %s is NULL",
-                         pool ? "failure" : "pool");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_last_failure");
+    if (!status && !failure) {
+        status = ceni_fail(CEN_ERR_INVALID, "cen_pool_last_failure: failure is NULL");
     }
-    pthread_mutex_lock(&pool->lock);
-    cen_status status = pool->failed ? CEN_OK : CEN_ERR_NOT_FOUND;
+    if (status) {
+        return status;
+    }
+    ceni_lock_take(&pool->lock);
+    status = pool->failed ? CEN_OK : CEN_ERR_NOT_FOUND;
     if (!status) {
         *failure = pool->failure;
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
@@ -102,14 +115,27 @@ static cen_pool_block_info info_of(const ceni_block *b) {
     };
 }
 
-/* The objects of a slab, those in magazines as free ones. */
-static bool walk_slab(const ceni_block *b, bool (*fn)(void *, const cen_pool_block_info *),
-                      void *arg) {
+static bool is_pending(const cen_pool *pool, const ceni_block *b, uint64_t addr) {
+    const ceni_pending *p = pool->pending;
+    while (p && (p->block != b || (uintptr_t)p->object != addr)) {
+        p = p->next;
+    }
+    return p != NULL;
+}
+
+/* The objects of a slab, those in magazines as free ones; the last has what is left over. */
+static bool walk_slab(const cen_pool *pool, const ceni_block *b,
+                      bool (*fn)(void *, const cen_pool_block_info *), void *arg) {
     cen_pool_block_info info = info_of(b);
     info.bytes = b->slab->object_bytes;
     for (uint32_t i = 0; i < b->slab->objects; i++, info.addr += info.bytes) {
         info.requested_bytes = atomic_load(&b->slab->requested[i]);
-        info.state = info.requested_bytes ? CEN_POOL_LIVE : CEN_POOL_FREE;
+        info.state = info.requested_bytes             ? CEN_POOL_LIVE
+                     : is_pending(pool, b, info.addr) ? CEN_POOL_PENDING
+                                                      : CEN_POOL_FREE;
+        if (i + 1 == b->slab->objects) {
+            info.bytes = b->addr + b->size - info.addr;
+        }
         if (!fn(arg, &info)) {
             return false;
         }
@@ -117,11 +143,11 @@ static bool walk_slab(const ceni_block *b, bool (*fn)(void *, const cen_pool_blo
     return true;
 }
 
-static bool walk_line(const ceni_line *line, bool (*fn)(void *, const cen_pool_block_info *),
-                      void *arg) {
+static bool walk_line(const cen_pool *pool, const ceni_line *line,
+                      bool (*fn)(void *, const cen_pool_block_info *), void *arg) {
     for (const ceni_block *b = line->first_block; b; b = b->next) {
         cen_pool_block_info info = info_of(b);
-        if (!(b->slab ? walk_slab(b, fn, arg) : fn(arg, &info))) {
+        if (!(b->slab ? walk_slab(pool, b, fn, arg) : fn(arg, &info))) {
             return false;
         }
     }
@@ -130,53 +156,64 @@ static bool walk_line(const ceni_line *line, bool (*fn)(void *, const cen_pool_b
 
 cen_status cen_pool_walk(cen_pool *pool, bool (*fn)(void *arg, const cen_pool_block_info *info),
                          void *arg) {
-    if (!pool || !fn) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_pool_walk: %s is NULL", pool ? "fn" : "pool");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_walk");
+    if (!status && !fn) {
+        status = ceni_fail(CEN_ERR_INVALID, "cen_pool_walk: fn is NULL");
     }
-    pthread_mutex_lock(&pool->lock);
-    bool go = walk_line(&pool->shared.small, fn, arg) && walk_line(&pool->shared.large, fn, arg);
-    for (const ceni_arena *a = pool->arenas; a && go; a = a->next) {
-        go = walk_line(&a->small, fn, arg) && walk_line(&a->large, fn, arg);
+    if (status) {
+        return status;
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_take(&pool->lock);
+    bool go = true;
+    for (ceni_line *l = ceni_line_next(pool, NULL); l && go; l = ceni_line_next(pool, l)) {
+        go = walk_line(pool, l, fn, arg);
+    }
+    ceni_lock_leave(&pool->lock);
     return CEN_OK;
 }
 
 cen_status cen_pool_set_limit(cen_pool *pool, uint64_t bytes) {
-    if (!pool) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_pool_set_limit: pool is NULL");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_set_limit");
+    if (status) {
+        return status;
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     pool->limit = bytes ? bytes : UINT64_MAX;
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return CEN_OK;
 }
 
 cen_status cen_pool_preallocate(cen_pool *pool, uint64_t bytes) {
-    if (!pool) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_pool_preallocate: pool is NULL");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_preallocate");
+    if (status) {
+        return status;
     }
-    cen_status status = CEN_OK;
-    ceni_pstream *s = ceni_stream_get(pool, 0);
-    if (!s) {
-        return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_preallocate: no memory");
+    ceni_lock_take(&pool->lock);
+    uint64_t reserved = pool->stats.reserved_bytes;
+    if (bytes > pool->device->total_bytes) {
+        status = ceni_fail(CEN_ERR_DEVICE_MEMORY,
+                           "cen_pool_preallocate: %llu bytes are more than "
+                           "the device has",
+                           (unsigned long long)bytes);
+    } else if (reserved < bytes) { /* nobody used it yet: it is anyone's */
+        status = ceni_line_extend(pool, &pool->shared.lines[CENI_LARGE], bytes - reserved, NULL);
+        if (status == CEN_ERR_DEVICE_MEMORY) {
+            (void)ceni_fail(status, "cen_pool_preallocate: no room for %llu bytes beside %llu",
+                            (unsigned long long)(bytes - reserved), (unsigned long long)reserved);
+        }
     }
-    pthread_mutex_lock(&pool->lock);
-    if (pool->stats.reserved_bytes < bytes) {
-        status = ceni_line_extend(pool, &pool->shared.large, bytes - pool->stats.reserved_bytes, s);
-    }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
 cen_status cen_pool_trim(cen_pool *pool, uint64_t keep_bytes, bool wait, uint64_t *returned_bytes) {
-    if (!pool) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_pool_trim: pool is NULL");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_trim");
+    if (status) {
+        return status;
     }
-    pthread_mutex_lock(&pool->lock);
-    cen_status status = pool->capturing
-                            ? ceni_fail(CEN_ERR_CAPTURE, "cen_pool_trim: a stream is capturing")
-                            : CEN_OK;
+    ceni_lock_take(&pool->lock);
+    status = pool->capturing ? ceni_fail(CEN_ERR_CAPTURE, "cen_pool_trim: a stream is capturing")
+                             : CEN_OK;
     uint64_t returned = 0;
     if (!status) {
         ceni_magazines_flush(pool);
@@ -184,7 +221,7 @@ cen_status cen_pool_trim(cen_pool *pool, uint64_t keep_bytes, bool wait, uint64_
         status = wait ? ceni_pool_drain(pool) : CEN_OK;
         returned = ceni_pool_release_idle(pool, keep_bytes);
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     if (!status && returned_bytes) {
         *returned_bytes = returned;
     }
@@ -192,23 +229,24 @@ cen_status cen_pool_trim(cen_pool *pool, uint64_t keep_bytes, bool wait, uint64_
 }
 
 cen_status cen_pool_stream_release(cen_pool *pool, cen_stream stream) {
-    if (!pool) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_pool_stream_release: pool is NULL");
+    cen_status status = ceni_pool_refuse(pool, "cen_pool_stream_release");
+    if (status) {
+        return status;
     }
     ceni_pstream *s = ceni_stream_get(pool, stream);
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_stream_release: no memory");
     }
-    pthread_mutex_lock(&pool->lock);
-    cen_status status =
-        pool->capturing
-            ? ceni_fail(CEN_ERR_CAPTURE, "cen_pool_stream_release: a stream is capturing")
-            : CEN_OK;
+    ceni_lock_take(&pool->lock);
+    status = pool->capturing
+                 ? ceni_fail(CEN_ERR_CAPTURE, "cen_pool_stream_release: a stream is capturing")
+                 : CEN_OK;
     if (!status) {
         ceni_magazines_flush(pool);
         status = ceni_stream_mark(pool, s);
+        atomic_store(&s->retired, !status);
         ceni_pool_settle(pool, true);
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }

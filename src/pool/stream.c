@@ -8,39 +8,47 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "pool/pool_int.h"
+#include "pool/lookup.h"
 
-static unsigned slot_of(cen_stream handle) {
-    return (unsigned)((uint64_t)handle * 0x9E3779B97F4A7C15u >> 58) % CENI_STREAM_SLOTS;
-}
-
-static ceni_pstream *lookup(cen_pool *pool, cen_stream handle) {
-    ceni_pstream *s = atomic_load_explicit(&pool->streams[slot_of(handle)], memory_order_acquire);
-    while (s && s->handle != handle) {
-        s = atomic_load_explicit(&s->next, memory_order_acquire);
-    }
-    return s;
-}
-
-/* The table only grows, so looking up takes no lock; adding takes the pool's, which the caller of
- * the first use of a stream does not hold. */
-ceni_pstream *ceni_stream_get(cen_pool *pool, cen_stream handle) {
-    ceni_pstream *s = lookup(pool, handle);
-    if (s) {
-        return s;
-    }
-    pthread_mutex_lock(&pool->lock);
-    s = lookup(pool, handle);
+/* Adding takes the lock, which the caller of the first use of a stream does not hold. */
+ceni_pstream *ceni_stream_add(cen_pool *pool, cen_stream handle) {
+    ceni_lock_take(&pool->lock);
+    ceni_pstream *s = ceni_stream_find(pool, handle, false);
     if (!s && (s = ceni_calloc(1, sizeof *s))) {
         s->handle = handle;
         s->epoch = 1;
-        _Atomic(ceni_pstream *) *slot = &pool->streams[slot_of(handle)];
+        _Atomic(ceni_pstream *) *slot = &pool->streams[ceni_stream_slot(handle)];
         atomic_store_explicit(&s->next, atomic_load(slot), memory_order_relaxed);
         atomic_store_explicit(slot, s, memory_order_release);
         pool->stream_count++;
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return s;
+}
+
+/* Nothing was submitted to a released stream since the mark that its release made. */
+static uint64_t epoch_now(const ceni_pstream *stream) {
+    return atomic_load(&stream->retired) ? stream->epoch - 1 : stream->epoch;
+}
+
+uint64_t ceni_stream_freeing(ceni_pstream *stream) {
+    uint64_t epoch = epoch_now(stream);
+    stream->freed_epoch = epoch > stream->freed_epoch ? epoch : stream->freed_epoch;
+    return epoch;
+}
+
+bool ceni_pool_in_graph(cen_pool *pool) {
+    bool capturing = false;
+    for (unsigned i = 0; i < CENI_STREAM_SLOTS && pool->capturing; i++) {
+        for (ceni_pstream *s = atomic_load(&pool->streams[i]); s && !capturing;
+             s = atomic_load(&s->next)) {
+            if (atomic_load(&s->route) &&
+                cen_stream_capturing(pool->device, s->handle, &capturing)) {
+                capturing = true; /* better no memory than a broken graph */
+            }
+        }
+    }
+    return capturing;
 }
 
 bool ceni_stream_passed(const ceni_pstream *stream, uint64_t epoch) {
@@ -186,11 +194,8 @@ void ceni_pool_settle(cen_pool *pool, bool mark) {
         each_stream(pool, mark_if_freed);
     }
     ceni_pool_poll(pool);
-    settle_line(pool, &pool->shared.small);
-    settle_line(pool, &pool->shared.large);
-    for (ceni_arena *a = pool->arenas; a; a = a->next) {
-        settle_line(pool, &a->small);
-        settle_line(pool, &a->large);
+    for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        settle_line(pool, l);
     }
 }
 
@@ -282,6 +287,17 @@ cen_status ceni_use_add(ceni_use **uses, ceni_pstream *stream) {
     return CEN_OK;
 }
 
+void ceni_use_drop(ceni_use **uses, const ceni_pstream *stream) {
+    while (*uses && (*uses)->stream != stream) {
+        uses = &(*uses)->next;
+    }
+    ceni_use *use = *uses;
+    if (use) {
+        *uses = use->next;
+        ceni_free(use);
+    }
+}
+
 void ceni_uses_free(ceni_use *uses) {
     while (uses) {
         ceni_use *next = uses->next;
@@ -297,7 +313,7 @@ cen_status ceni_pending_add(cen_pool *pool, ceni_block *block, void *object, cen
     }
     *p = (ceni_pending){block, object, uses, pool->pending};
     for (ceni_use *u = uses; u; u = u->next) {
-        u->epoch = u->stream->epoch;
+        u->epoch = epoch_now(u->stream);
     }
     if (!pool->capturing) {
         mark_uses(pool, uses);

@@ -105,18 +105,42 @@ static uint64_t release_line(cen_pool *pool, ceni_line *line, uint64_t keep_byte
     return before - pool->stats.reserved_bytes;
 }
 
+static void close_line(cen_pool *pool, ceni_line *line);
+
+/* True if nothing is left of a released arena but its reservations. */
+static bool is_empty(cen_pool *pool, ceni_arena *arena) {
+    bool empty = arena->released;
+    for (unsigned i = 0; i < CENI_RANKS && arena->released; i++) {
+        ceni_line_drop_inactive(pool, &arena->lines[i]);
+        empty = empty && !arena->lines[i].first_segment;
+    }
+    return empty;
+}
+
+void ceni_arenas_reap(cen_pool *pool) {
+    for (ceni_arena **at = &pool->shared.next; *at;) {
+        ceni_arena *a = *at;
+        if (!is_empty(pool, a)) {
+            at = &a->next;
+            continue;
+        }
+        for (unsigned i = 0; i < CENI_RANKS; i++) {
+            close_line(pool, &a->lines[i]);
+        }
+        *at = a->next;
+        ceni_free(a);
+    }
+}
+
 uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes) {
     if (pool->capturing) {
         return 0;
     }
-    uint64_t returned = release_line(pool, &pool->shared.large, keep_bytes);
-    returned += release_line(pool, &pool->shared.small, keep_bytes);
-    for (ceni_arena *a = pool->arenas; a; a = a->next) {
-        if (a->released) {
-            returned += release_line(pool, &a->large, keep_bytes);
-            returned += release_line(pool, &a->small, keep_bytes);
-        }
+    uint64_t returned = 0;
+    for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        returned += ceni_arena_open_to_all(l->arena) ? release_line(pool, l, keep_bytes) : 0;
     }
+    ceni_arenas_reap(pool);
     return returned;
 }
 
@@ -154,11 +178,8 @@ static void close_line(cen_pool *pool, ceni_line *line) {
 }
 
 void ceni_pool_close_lines(cen_pool *pool) {
-    close_line(pool, &pool->shared.small);
-    close_line(pool, &pool->shared.large);
-    for (ceni_arena *a = pool->arenas; a; a = a->next) {
-        close_line(pool, &a->small);
-        close_line(pool, &a->large);
+    for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        close_line(pool, l);
     }
     while (pool->pages) {
         ceni_pool_page *page = pool->pages;

@@ -1,7 +1,8 @@
 /* One suite for every backend. Each program's tests run on "host" (threads), "host" with inline
  * streams, and "cuda:0" where a driver is present; CENOTE_TEST_DEVICE=cuda:0 (or host) runs that
- * device only, and the program exits 77 when it is absent. Each test gets a freshly opened device
- * in a `fixture`, and what it does not free is the device's to free. */
+ * device only, and the program exits 77 when it is absent. A program that defines SUITE_PLAIN also
+ * runs on "host" without virtual memory management. Each test gets a freshly opened device in a
+ * `fixture`, and what it does not free is the device's to free. */
 #ifndef SUITE_H
 #define SUITE_H
 
@@ -22,6 +23,7 @@
 typedef struct fixture {
     const char *label, *name;
     bool host, is_inline;
+    bool plain; /* without virtual memory management */
     cen_device *device;
 } fixture;
 
@@ -31,6 +33,9 @@ typedef struct fixture {
 static fixture suite_fixtures[] = {
     {.label = "host", .name = "host:0", .host = true},
     {.label = "host inline", .name = "host:0", .host = true, .is_inline = true},
+#ifdef SUITE_PLAIN
+    {.label = "host plain", .name = "host:0", .host = true, .plain = true},
+#endif
     {.label = "cuda:0", .name = "cuda:0"},
 };
 static fixture *suite_now;
@@ -72,6 +77,7 @@ static inline cen_device *suite_open(const fixture *f, int ordinal,
         cen_host_options options = wanted ? *wanted : (cen_host_options){0};
         options.size = sizeof options;
         options.inline_streams = f->is_inline;
+        options.no_vmm = options.no_vmm || f->plain;
         OK(cen_device_open_host(ordinal, &options, &device));
     } else {
         char name[32];
