@@ -149,8 +149,8 @@ static int report(const cen_snapshot *snapshot, const arguments *args) {
 int cmd_replay(int argc, char **argv) {
     arguments args = {0};
     int status = parse(argc, argv, &args);
-    if (status || args.help) {
-        if (!status) {
+    if (status || args.help || !args.file) {
+        if (args.help && !status) {
             fputs(usage, stdout);
         }
         return status;

@@ -111,15 +111,18 @@ static inline void overlap_look(overlap_model *m) {
     overlap_pieces pieces = {0};
     uint64_t wanted = 0, found = 0;
     size_t at = 0;
-    char line[512], perms[8];
+    char line[512];
     for (size_t i = 0; i < m->count; i++) {
         wanted += m->blocks[i].size;
     }
     while (maps && fgets(line, sizeof line, maps)) {
-        unsigned long long start, end, offset, inode;
-        if (sscanf(line, "%llx-%llx %7s %llx %*s %llu", &start, &end, perms, &offset, &inode) ==
-                5 &&
-            strstr(line, "memfd:cenote") && perms[0] == 'r' && perms[1] == 'w') {
+        char *rest; /* "start-end rw-s offset device inode name" */
+        uint64_t start = strtoull(line, &rest, 16), end = strtoull(rest + 1, &rest, 16);
+        const char *perms = rest + 1;
+        uint64_t offset = strtoull(perms + 4, &rest, 16);
+        char *device = strchr(rest + 1, ' ');
+        uint64_t inode = device ? strtoull(device, NULL, 10) : 0;
+        if (strstr(line, "memfd:cenote") && perms[0] == 'r' && perms[1] == 'w') {
             found += overlap_map(m, &at, start, end, inode, offset, &pieces);
         }
     }
