@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "pool/page.h"
 
-#define SETTLE_EVERY 16 /* allocations, where several streams are in use */
+#define SETTLE_EVERY 64 /* allocations, where several streams free blocks */
 
 typedef struct request {
     ceni_arena *arena;
@@ -207,7 +207,7 @@ static bool ask(cen_pool *pool) {
 cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, uint64_t alignment,
                             uint64_t requested, ceni_pstream *stream, ceni_block **block) {
     request r = {arena, line_of(arena, size), size, alignment, stream, CEN_OK};
-    if (pool->stream_count > 1 && ++pool->since_settled >= SETTLE_EVERY) {
+    if (pool->freeing_streams > 1 && ++pool->since_settled >= SETTLE_EVERY) {
         settle(pool, &r);
     } else if (pool->pending && !pool->capturing) {
         ceni_pool_poll(pool);

@@ -318,13 +318,13 @@ static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream) {
         b->uses = NULL;
         b->kind = CENI_BLOCK_PENDING;
         b->stream = stream;
-        b->epoch = ceni_stream_freeing(stream);
+        b->epoch = ceni_stream_freeing(pool, stream);
     }
     ceni_index_set(pool, b->addr, CENI_OWNER_FREED);
     pool->stats.frees++;
     ceni_pool_count_requested(pool, -(int64_t)requested);
     if (b->kind == CENI_BLOCK_LIVE) {
-        ceni_block_release(pool, b, stream, ceni_stream_freeing(stream));
+        ceni_block_release(pool, b, stream, ceni_stream_freeing(pool, stream));
     }
     return CEN_OK;
 }

@@ -213,6 +213,7 @@ struct cen_pool {
     ceni_pending *pending;
     ceni_block *spare_blocks; /* descriptors */
     size_t stream_count;
+    unsigned freeing_streams;         /* with frees since the last look at streams */
     unsigned since_settled;           /* allocations since streams were last looked at */
     _Atomic int64_t requested_locked; /* written under the lock */
     _Atomic uint64_t requested_peak;
@@ -307,7 +308,7 @@ void ceni_arenas_reap(cen_pool *pool);
 
 /* stream.c; finding a stream is in lookup.h */
 /* The epoch of a free made now. */
-uint64_t ceni_stream_freeing(ceni_pstream *stream);
+uint64_t ceni_stream_freeing(cen_pool *pool, ceni_pstream *stream);
 /* Whether a stream that the pool was told of is being captured. Breaks no capture. */
 bool ceni_pool_in_graph(cen_pool *pool);
 cen_status ceni_stream_mark(cen_pool *pool, ceni_pstream *stream);

@@ -31,9 +31,12 @@ static uint64_t epoch_now(const ceni_pstream *stream) {
     return atomic_load(&stream->retired) ? stream->epoch - 1 : stream->epoch;
 }
 
-uint64_t ceni_stream_freeing(ceni_pstream *stream) {
+uint64_t ceni_stream_freeing(cen_pool *pool, ceni_pstream *stream) {
     uint64_t epoch = epoch_now(stream);
-    stream->freed_epoch = epoch > stream->freed_epoch ? epoch : stream->freed_epoch;
+    if (epoch > stream->freed_epoch) {
+        stream->freed_epoch = epoch;
+        pool->freeing_streams++;
+    }
     return epoch;
 }
 
@@ -192,6 +195,7 @@ void ceni_pool_settle(cen_pool *pool, bool mark) {
     }
     if (mark) {
         each_stream(pool, mark_if_freed);
+        pool->freeing_streams = 0;
     }
     ceni_pool_poll(pool);
     for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
@@ -199,12 +203,9 @@ void ceni_pool_settle(cen_pool *pool, bool mark) {
     }
 }
 
+/* Waits for a stream's marks; what fails stays marked, and is not reusable. */
 static void drain_stream(cen_pool *pool, ceni_pstream *stream) {
-    while (stream->marks) {
-        cen_status status = cen_event_sync(pool->device, stream->marks->event);
-        if (status) {
-            return;
-        }
+    while (stream->marks && !cen_event_sync(pool->device, stream->marks->event)) {
         drop_mark(pool, stream);
     }
 }
