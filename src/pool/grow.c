@@ -224,6 +224,7 @@ static void commit(cen_pool *pool, plan *p, ceni_pstream *stream) {
         left->stream = stream;
         left->epoch = stream->epoch;
         ceni_block_bin(pool, left);
+        ceni_line_merge(pool, left->line); /* what is before it may be the stream's too */
     }
     for (size_t i = 0; i < p->moves; i++) {
         pool->stats.remapped_bytes += p->idle.items[i].page->size;
