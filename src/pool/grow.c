@@ -207,11 +207,11 @@ static void roll_back(cen_pool *pool, plan *p) {
         ceni_segment_delete(p->segments[i]);
     }
     for (size_t i = 0; i < p->makes; i++) {
-        if (!p->made[i]->mappings) {
-            ceni_driver_release(pool, p->made[i]->handle);
-            ceni_free(p->made[i]);
+        ceni_pool_page *page = p->made[i];
+        if (page->mappings || ceni_driver_release(pool, page->handle)) {
+            ceni_page_add(pool, page); /* a trim tries again */
         } else {
-            ceni_page_add(pool, p->made[i]);
+            ceni_free(page);
         }
     }
 }

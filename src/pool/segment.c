@@ -133,7 +133,8 @@ void ceni_page_add(cen_pool *pool, ceni_pool_page *page) {
     }
     pool->pages = page;
     pool->stats.pages++;
-    ceni_pool_count_reserved(pool, page->mappings->line, (int64_t)page->size);
+    const ceni_line *line = page->mappings ? page->mappings->line : &pool->shared.large;
+    ceni_pool_count_reserved(pool, line, (int64_t)page->size);
 }
 
 void ceni_page_remove(cen_pool *pool, ceni_pool_page *page) {

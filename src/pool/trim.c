@@ -40,6 +40,16 @@ void ceni_line_drop_inactive(cen_pool *pool, ceni_line *line) {
     }
 }
 
+/* Gives back a page that is mapped nowhere; if that fails, it is tried again with the next trim. */
+static cen_status release_handle(cen_pool *pool, ceni_pool_page *page) {
+    cen_status status = ceni_driver_release(pool, page->handle);
+    if (!status) {
+        ceni_page_remove(pool, page);
+        ceni_free(page);
+    }
+    return status;
+}
+
 static cen_status release_page(cen_pool *pool, ceni_pool_page *page) {
     cen_status status = ceni_blocks_ready(pool, 2);
     if (status) {
@@ -49,18 +59,28 @@ static cen_status release_page(cen_pool *pool, ceni_pool_page *page) {
     while (page->mappings) {
         ceni_segment *s = page->mappings;
         if ((status = drop_segment(pool, s))) {
-            /* Still mapped there: use it there. */
-            if (!s->lost) {
+            while (s && s->lost) {
+                s = s->same_page;
+            }
+            if (s) { /* still mapped there: use it there */
                 pool->inactive_segments--;
                 ceni_segment_activate(pool, s, NULL);
             }
             return status;
         }
     }
-    ceni_page_remove(pool, page);
-    status = ceni_driver_release(pool, page->handle);
-    ceni_free(page);
-    return status;
+    return release_handle(pool, page);
+}
+
+static uint64_t release_unmapped(cen_pool *pool) {
+    uint64_t before = pool->stats.reserved_bytes;
+    for (ceni_pool_page *page = pool->pages, *next; page; page = next) {
+        next = page->next;
+        if (!page->mappings && release_handle(pool, page)) {
+            break;
+        }
+    }
+    return before - pool->stats.reserved_bytes;
 }
 
 static uint64_t release_plain(cen_pool *pool, ceni_line *line, uint64_t keep_bytes) {
@@ -129,7 +149,8 @@ uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes) {
     if (pool->capturing) {
         return 0;
     }
-    uint64_t returned = release_line(pool, &pool->shared.large, keep_bytes);
+    uint64_t returned = release_unmapped(pool);
+    returned += release_line(pool, &pool->shared.large, keep_bytes);
     returned += release_line(pool, &pool->shared.small, keep_bytes);
     for (ceni_arena *a = pool->arenas; a; a = a->next) {
         if (a->released) {
