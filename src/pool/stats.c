@@ -123,7 +123,7 @@ static bool is_pending(const cen_pool *pool, const ceni_block *b, uint64_t addr)
     return p != NULL;
 }
 
-/* The objects of a slab, those in magazines as free ones; the last has what is left over. */
+/* The objects of a slab, those in magazines as free ones, and what is left over at its end. */
 static bool walk_slab(const cen_pool *pool, const ceni_block *b,
                       bool (*fn)(void *, const cen_pool_block_info *), void *arg) {
     cen_pool_block_info info = info_of(b);
@@ -133,14 +133,14 @@ static bool walk_slab(const cen_pool *pool, const ceni_block *b,
         info.state = info.requested_bytes             ? CEN_POOL_LIVE
                      : is_pending(pool, b, info.addr) ? CEN_POOL_PENDING
                                                       : CEN_POOL_FREE;
-        if (i + 1 == b->slab->objects) {
-            info.bytes = b->addr + b->size - info.addr;
-        }
         if (!fn(arg, &info)) {
             return false;
         }
     }
-    return true;
+    info.bytes = b->addr + b->size - info.addr;
+    info.requested_bytes = 0;
+    info.state = CEN_POOL_FREE;
+    return !info.bytes || fn(arg, &info);
 }
 
 static bool walk_line(const cen_pool *pool, const ceni_line *line,

@@ -204,10 +204,12 @@ void ceni_pool_settle(cen_pool *pool, bool mark) {
 }
 
 /* Waits for a stream's marks; what fails stays marked, and is not reusable. */
-static void drain_stream(cen_pool *pool, ceni_pstream *stream) {
-    while (stream->marks && !cen_event_sync(pool->device, stream->marks->event)) {
+static cen_status drain_stream(cen_pool *pool, ceni_pstream *stream) {
+    cen_status status = CEN_OK;
+    while (stream->marks && !(status = cen_event_sync(pool->device, stream->marks->event))) {
         drop_mark(pool, stream);
     }
+    return status;
 }
 
 cen_status ceni_pool_drain(cen_pool *pool) {
@@ -218,9 +220,15 @@ cen_status ceni_pool_drain(cen_pool *pool) {
     for (ceni_pending *p = pool->pending; p; p = p->next) {
         mark_uses(pool, p->uses);
     }
-    each_stream(pool, drain_stream);
+    cen_status status = CEN_OK;
+    for (unsigned i = 0; i < CENI_STREAM_SLOTS; i++) {
+        for (ceni_pstream *s = atomic_load(&pool->streams[i]); s; s = atomic_load(&s->next)) {
+            cen_status one = drain_stream(pool, s);
+            status = status ? status : one;
+        }
+    }
     ceni_pool_settle(pool, false);
-    return CEN_OK;
+    return status;
 }
 
 /* The earliest mark at or after `epoch`, made now if there is none. */
