@@ -67,8 +67,10 @@ static ceni_block *first_fit(ceni_block *block, uint64_t size, uint64_t alignmen
     return NULL;
 }
 
-/* The first bin from `bin` on that holds a block; CENI_BINS: none. */
-static unsigned next_bin(const ceni_heap *heap, unsigned bin) {
+unsigned ceni_heap_bin(const ceni_heap *heap, unsigned bin) {
+    if (bin >= CENI_BINS) {
+        return CENI_BINS;
+    }
     unsigned word = bin / 64;
     uint64_t bits = bin % 64 ? heap->map[word] & ~(uint64_t)0 << bin % 64 : heap->map[word];
     while (!bits) {
@@ -87,7 +89,7 @@ ceni_block *ceni_heap_find(const ceni_heap *heap, uint64_t size, uint64_t alignm
     unsigned bin = bin_of(size);
     /* In the bin of the size itself some blocks are too small: look at all. */
     ceni_block *found = first_fit(heap->bins[bin], size, alignment, -1);
-    while (!found && ++bin < CENI_BINS && (bin = next_bin(heap, bin)) < CENI_BINS) {
+    while (!found && (bin = ceni_heap_bin(heap, bin + 1)) < CENI_BINS) {
         found = first_fit(heap->bins[bin], size, alignment, BIN_DEPTH);
     }
     return found;

@@ -265,6 +265,8 @@ bool ceni_arena_open_to_all(const ceni_arena *arena);
 
 /* block.c: blocks, heaps. */
 ceni_heap *ceni_heap_get(cen_pool *pool, ceni_line *line, ceni_pstream *stream, bool create);
+/* The first bin from `bin` on that holds a block; CENI_BINS: none. */
+unsigned ceni_heap_bin(const ceni_heap *heap, unsigned bin);
 ceni_block *ceni_heap_find(const ceni_heap *heap, uint64_t size, uint64_t alignment);
 ceni_block *ceni_block_new(cen_pool *pool);
 void ceni_block_delete(cen_pool *pool, ceni_block *block);

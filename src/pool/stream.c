@@ -178,7 +178,30 @@ static void mark_if_freed(cen_pool *pool, ceni_pstream *stream) {
     }
 }
 
+/* Blocks of a stream whose work is complete become anyone's. With several streams in use what they
+ * merge with is in no stream's heap, so the list that is gone through loses only them. */
+static void settle_heap(cen_pool *pool, ceni_heap *heap) {
+    for (unsigned bin = ceni_heap_bin(heap, 0); bin < CENI_BINS;
+         bin = ceni_heap_bin(heap, bin + 1)) {
+        for (ceni_block *b = heap->bins[bin], *next; b; b = next) {
+            next = b->bin_next;
+            if (ceni_stream_passed(b->stream, b->epoch)) {
+                ceni_block_unbin(b);
+                (void)ceni_block_release(pool, b, NULL, b->epoch);
+            }
+        }
+    }
+}
+
 static void settle_line(cen_pool *pool, ceni_line *line) {
+    if (pool->stream_count > 1) {
+        for (ceni_heap *h = line->heaps; h; h = h->next) {
+            if (h->stream && h->free_bytes) {
+                settle_heap(pool, h);
+            }
+        }
+        return;
+    }
     for (ceni_block *b = line->first_block; b; b = b->next) {
         if (b->kind == CENI_BLOCK_FREE && b->stream && ceni_stream_passed(b->stream, b->epoch)) {
             ceni_block_unbin(b);
