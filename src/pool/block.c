@@ -164,11 +164,15 @@ bool ceni_block_touches(const ceni_block *left, const ceni_block *right) {
 }
 
 /* With one stream in use, memory that is anyone's is as good as that stream's. */
-bool ceni_block_may_merge(const cen_pool *pool, const ceni_block *left, const ceni_block *right) {
-    return ceni_block_touches(left, right) && left->kind == CENI_BLOCK_FREE &&
-           right->kind == CENI_BLOCK_FREE &&
+bool ceni_block_fits_with(const cen_pool *pool, const ceni_block *left, const ceni_block *right) {
+    return ceni_block_touches(left, right) &&
            (left->stream == right->stream ||
             (pool->stream_count <= 1 && (!left->stream || !right->stream)));
+}
+
+bool ceni_block_may_merge(const cen_pool *pool, const ceni_block *left, const ceni_block *right) {
+    return ceni_block_fits_with(pool, left, right) && left->kind == CENI_BLOCK_FREE &&
+           right->kind == CENI_BLOCK_FREE;
 }
 
 /* Joins `right` to `left`; both out of their bins. */
@@ -186,7 +190,7 @@ static void join(cen_pool *pool, ceni_block *left, ceni_block *right) {
 
 ceni_block *ceni_block_release(cen_pool *pool, ceni_block *block, ceni_pstream *stream,
                                uint64_t epoch) {
-    if (block->kind != CENI_BLOCK_FREE) {
+    if (block->kind != CENI_BLOCK_FREE && block->kind != CENI_BLOCK_PARKED) {
         pool->stats.allocated_bytes -= block->size;
     }
     block->kind = CENI_BLOCK_FREE;

@@ -54,7 +54,7 @@ cen_status cen_pool_get_stats(cen_pool *pool, cen_pool_stats *out) {
     if (status) {
         return status;
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     cen_pool_stats s = collect(pool);
     for (const ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
         uint64_t largest = ceni_arena_open_to_all(l->arena) ? largest_free(l) : 0;
@@ -73,7 +73,7 @@ cen_status cen_pool_reset_peaks(cen_pool *pool) {
     if (status) {
         return status;
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     atomic_store(&pool->requested_peak, collect(pool).requested_bytes);
     pool->stats.allocated_peak_bytes = pool->stats.allocated_bytes;
     pool->stats.reserved_peak_bytes = pool->stats.reserved_bytes;
@@ -89,7 +89,7 @@ cen_status cen_pool_last_failure(cen_pool *pool, cen_pool_failure *failure) {
     if (status) {
         return status;
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     status = pool->failed ? CEN_OK : CEN_ERR_NOT_FOUND;
     if (!status) {
         *failure = pool->failure;
@@ -163,7 +163,7 @@ cen_status cen_pool_walk(cen_pool *pool, bool (*fn)(void *arg, const cen_pool_bl
     if (status) {
         return status;
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     bool go = true;
     for (ceni_line *l = ceni_line_next(pool, NULL); l && go; l = ceni_line_next(pool, l)) {
         go = walk_line(pool, l, fn, arg);
@@ -177,7 +177,7 @@ cen_status cen_pool_set_limit(cen_pool *pool, uint64_t bytes) {
     if (status) {
         return status;
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     pool->limit = bytes ? bytes : UINT64_MAX;
     ceni_lock_leave(&pool->lock);
     return CEN_OK;
@@ -188,7 +188,7 @@ cen_status cen_pool_preallocate(cen_pool *pool, uint64_t bytes) {
     if (status) {
         return status;
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     uint64_t reserved = pool->stats.reserved_bytes;
     if (bytes > pool->device->total_bytes) {
         status = ceni_fail(CEN_ERR_DEVICE_MEMORY,
@@ -211,7 +211,7 @@ cen_status cen_pool_trim(cen_pool *pool, uint64_t keep_bytes, bool wait, uint64_
     if (status) {
         return status;
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     status = pool->capturing ? ceni_fail(CEN_ERR_CAPTURE, "cen_pool_trim: a stream is capturing")
                              : CEN_OK;
     uint64_t returned = 0;
@@ -237,7 +237,7 @@ cen_status cen_pool_stream_release(cen_pool *pool, cen_stream stream) {
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_stream_release: no memory");
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     status = pool->capturing
                  ? ceni_fail(CEN_ERR_CAPTURE, "cen_pool_stream_release: a stream is capturing")
                  : CEN_OK;
