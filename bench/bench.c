@@ -1,11 +1,17 @@
 #include "bench/bench.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "bench/pattern.h"
 
-enum { ROUNDS = 21, PAIRS = 1000 };
+/* A round of pairs is long beside starting it, and short beside the time slice of another program,
+ * which then spoils few rounds. With several threads it lasts longer than a slice, so that they are
+ * preempted as they would be. */
+enum { ROUND_NS = 500000, ROUND_NS_THREADS = 4000000 };
+enum { ROUNDS = 41, WARM_UP = 1000, PAIRS_LEAST = 500, PAIRS_MOST = 200000 };
 
 uint64_t bench_now(void) {
     struct timespec now;
@@ -23,55 +29,172 @@ bench_measure bench_measure_of(double *samples, size_t count) {
     return (bench_measure){samples[count / 2], samples[0], samples[count - 1]};
 }
 
-bool bench_pairs(const bench_allocator *allocator, size_t size, bench_measure *ns) {
+typedef struct member member;
+
+/* What the threads of one measurement share. The first thread takes the time between rounds, while
+ * the others wait at the barrier. */
+typedef struct crew {
+    pthread_barrier_t barrier;
+    void (*work)(member *m);
+    int threads, warm_ups, rounds;
+    size_t size;
+    int count; /* of pairs or steps in this round, for each thread */
     double samples[ROUNDS];
-    for (int round = -1; round < ROUNDS; round++) { /* the first only warms up */
-        uint64_t start = bench_now();
-        for (int i = 0; i < PAIRS; i++) {
-            uint64_t addr = allocator->alloc(allocator->state, size);
-            if (!addr) {
-                return false;
-            }
-            allocator->release(allocator->state, addr, size);
+    member *members;
+} crew;
+
+struct member {
+    crew *crew;
+    const bench_allocator *allocator;
+    uint64_t start, end;
+    bool failed;
+    /* of the pattern */
+    uint64_t random, addrs[PATTERN_SLOTS];
+    size_t sizes[PATTERN_SLOTS], filled;
+};
+
+static void do_pairs(member *m) {
+    const bench_allocator *a = m->allocator;
+    size_t size = m->crew->size;
+    for (int i = 0; i < m->crew->count; i++) {
+        uint64_t addr = a->alloc(a->state, size);
+        if (!addr) {
+            m->failed = true;
+            return;
         }
-        if (round >= 0) {
-            samples[round] = (double)(bench_now() - start) / PAIRS;
-        }
+        a->release(a->state, addr, size);
     }
-    *ns = bench_measure_of(samples, ROUNDS);
-    return true;
 }
 
-bool bench_pattern(const bench_allocator *allocator, bench_measure *ns) {
-    static double samples[PATTERN_STEPS / PATTERN_CHUNK];
-    uint64_t addrs[PATTERN_SLOTS] = {0}, random = PATTERN_SEED;
-    size_t sizes[PATTERN_SLOTS], filled = 0;
+static void fill(member *m) {
+    const bench_allocator *a = m->allocator;
+    for (m->random = PATTERN_SEED; m->filled < PATTERN_SLOTS && !m->failed; m->filled++) {
+        m->sizes[m->filled] = pattern_size(&m->random);
+        m->addrs[m->filled] = a->alloc(a->state, m->sizes[m->filled]);
+        m->failed = !m->addrs[m->filled];
+    }
+}
+
+static void do_pattern(member *m) {
+    const bench_allocator *a = m->allocator;
+    for (int i = 0; i < m->crew->count && !m->failed; i++) {
+        size_t slot = pattern_slot(&m->random), size = pattern_size(&m->random);
+        a->release(a->state, m->addrs[slot], m->sizes[slot]);
+        m->addrs[slot] = a->alloc(a->state, size);
+        m->sizes[slot] = size;
+        m->failed = !m->addrs[slot];
+    }
+}
+
+static void empty(member *m) {
+    for (size_t slot = 0; slot < m->filled; slot++) {
+        if (m->addrs[slot]) {
+            m->allocator->release(m->allocator->state, m->addrs[slot], m->sizes[slot]);
+        }
+    }
+}
+
+/* The time of a round, from the first start to the last end, becomes its sample; after one that
+ * warms up, the number of pairs. */
+static void note(crew *c, int round) {
+    uint64_t start = UINT64_MAX, end = 0;
+    for (int i = 0; i < c->threads; i++) {
+        start = c->members[i].start < start ? c->members[i].start : start;
+        end = c->members[i].end > end ? c->members[i].end : end;
+    }
+    double each = (double)(end - start) / ((double)c->count * c->threads);
+    if (round >= 0) {
+        c->samples[round] = each;
+        return;
+    }
+    double count = (c->threads > 1 ? ROUND_NS_THREADS : ROUND_NS) / (each * c->threads);
+    c->count = count > PAIRS_MOST ? PAIRS_MOST : count < PAIRS_LEAST ? PAIRS_LEAST : (int)count;
+}
+
+/* Spreads threads over the processors that the process may use: left alone, those woken at a
+ * barrier may share the waker's for a whole round. */
+static void pin(int number) {
+    cpu_set_t all, one;
+    CPU_ZERO(&one);
+    if (sched_getaffinity(0, sizeof all, &all) || !CPU_COUNT(&all)) {
+        return;
+    }
+    int left = number % CPU_COUNT(&all);
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET(cpu, &all) && !left--) {
+            CPU_SET(cpu, &one);
+        }
+    }
+    (void)pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+}
+
+static void *serve(void *arg) {
+    member *m = arg;
+    crew *c = m->crew;
+    if (c->threads > 1) {
+        pin((int)(m - c->members));
+    }
+    if (m->allocator->attach) {
+        m->allocator->attach(m->allocator->state);
+    }
+    if (c->work == do_pattern) {
+        fill(m);
+    }
+    for (int round = -c->warm_ups; round < c->rounds; round++) {
+        pthread_barrier_wait(&c->barrier);
+        m->start = bench_now();
+        c->work(m);
+        m->end = bench_now();
+        pthread_barrier_wait(&c->barrier);
+        if (m == c->members) {
+            note(c, round);
+        }
+    }
+    empty(m);
+    return NULL;
+}
+
+static bool run(crew *c, const bench_allocator *allocators, bench_measure *ns) {
+    pthread_t ids[BENCH_THREADS];
     bool ok = true;
-    for (; ok && filled < PATTERN_SLOTS; filled++) {
-        sizes[filled] = pattern_size(&random);
-        addrs[filled] = allocator->alloc(allocator->state, sizes[filled]);
-        ok = addrs[filled] != 0;
+    c->members = calloc((size_t)c->threads, sizeof *c->members);
+    if (!c->members) {
+        return false;
     }
-    for (size_t chunk = 0; ok && chunk < PATTERN_STEPS / PATTERN_CHUNK; chunk++) {
-        uint64_t start = bench_now();
-        for (int i = 0; ok && i < PATTERN_CHUNK; i++) {
-            size_t slot = pattern_slot(&random), size = pattern_size(&random);
-            allocator->release(allocator->state, addrs[slot], sizes[slot]);
-            addrs[slot] = allocator->alloc(allocator->state, size);
-            sizes[slot] = size;
-            ok = addrs[slot] != 0;
-        }
-        samples[chunk] = (double)(bench_now() - start) / PATTERN_CHUNK;
-    }
-    for (size_t slot = 0; slot < filled; slot++) {
-        if (addrs[slot]) {
-            allocator->release(allocator->state, addrs[slot], sizes[slot]);
+    pthread_barrier_init(&c->barrier, NULL, (unsigned)c->threads);
+    for (int i = 0; i < c->threads; i++) {
+        c->members[i].crew = c;
+        c->members[i].allocator = &allocators[i];
+        if (pthread_create(&ids[i], NULL, serve, &c->members[i])) {
+            abort(); /* the others would wait for it for ever */
         }
     }
-    if (ok) {
-        *ns = bench_measure_of(samples, PATTERN_STEPS / PATTERN_CHUNK);
+    for (int i = 0; i < c->threads; i++) {
+        pthread_join(ids[i], NULL);
+        ok &= !c->members[i].failed;
     }
+    pthread_barrier_destroy(&c->barrier);
+    free(c->members);
+    *ns = bench_measure_of(c->samples, (size_t)c->rounds);
     return ok;
+}
+
+bool bench_pairs(const bench_allocator *allocators, int threads, size_t size, bench_measure *ns) {
+    crew c = {.work = do_pairs,
+              .threads = threads,
+              .warm_ups = 2,
+              .rounds = ROUNDS,
+              .size = size,
+              .count = WARM_UP};
+    return run(&c, allocators, ns);
+}
+
+bool bench_pattern(const bench_allocator *allocators, int threads, bench_measure *ns) {
+    crew c = {.work = do_pattern,
+              .threads = threads,
+              .rounds = PATTERN_STEPS / PATTERN_CHUNK,
+              .count = PATTERN_CHUNK};
+    return run(&c, allocators, ns);
 }
 
 void bench_figure(FILE *out, const char *what, const char *unit, bench_measure measure) {

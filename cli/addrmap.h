@@ -1,4 +1,4 @@
-/* A map from recorded addresses to small values: open addressing, for replay. */
+/* A map from recorded addresses (or streams) to small values: open addressing, for replay. */
 #ifndef CENOTE_CLI_ADDRMAP_H
 #define CENOTE_CLI_ADDRMAP_H
 
@@ -9,8 +9,8 @@
 typedef struct addrmap_entry {
     uint64_t key;
     uint64_t size;
-    void *block;
-    uintptr_t gate; /* freed already, and waiting for this */
+    void *block;   /* NULL for a request of 0 bytes */
+    uint32_t gate; /* freed already, and waiting for this gate; 0: not freed */
     bool used;
 } addrmap_entry;
 

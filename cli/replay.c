@@ -1,352 +1,261 @@
+/* Plays a recorded history through the pool, and takes the figures. */
 #include "cli/replay.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/addrmap.h"
-
-/* What driver calls cost beside running kernels on an H200, in microseconds (docs/design.md,
- * decision 3): by call and by handle, in the order of cen_pool_stats.driver_handles. */
-static const double call_us[] = {10, 0, 0, 180, 125, 0};
-static const double handle_us[] = {0, 130, 25, 40, 23, 100};
-
-static double driver_seconds(const cen_pool_stats *s) {
-    double us = 0;
-    for (size_t i = 0; i < 6; i++) {
-        us += call_us[i] * (double)s->driver_kind_calls[i] +
-              handle_us[i] * (double)s->driver_handles[i];
-    }
-    return us / 1e6;
-}
-
-/* A stream of the host device for each recorded stream, and streams that wait at a gate: a block
- * that a stream still used when it was freed is used by such a stream until its gate opens. */
-typedef struct stream_pair {
-    uint64_t recorded;
-    cen_stream stream;
-} stream_pair;
-
-typedef struct gate {
-    cen_event event;
-    cen_stream stream;
-    struct gate *next;
-} gate;
-
-typedef struct player {
-    const cen_snapshot_device *d;
-    const replay_recorded *recorded;
-    cen_device *device;
-    cen_pool *pool;
-    stream_pair *streams;
-    size_t stream_count;
-    gate *open_gates; /* to be used again */
-    addrmap live;
-    uint64_t live_bytes;
-    uint64_t now_us;
-    size_t operations, half;
-    int64_t half_time;
-    double half_cost;
-    replay_result result;
-} player;
+#include "cli/replay_player.h"
 
 static uint64_t clock_of(void *arg) {
-    return ((player *)arg)->now_us;
+    return ((replay_player *)arg)->now_us;
 }
 
-static cen_status stream_of(player *p, uint64_t recorded, cen_stream *stream) {
-    for (size_t i = 0; i < p->stream_count; i++) {
-        if (p->streams[i].recorded == recorded) {
-            *stream = p->streams[i].stream;
-            return CEN_OK;
-        }
-    }
-    stream_pair *grown = realloc(p->streams, (p->stream_count + 1) * sizeof *grown);
-    if (!grown) {
-        return CEN_ERR_HOST_MEMORY;
-    }
-    p->streams = grown;
-    cen_status status = cen_stream_create(p->device, 0, stream);
-    if (!status) {
-        p->streams[p->stream_count++] = (stream_pair){recorded, *stream};
-    }
-    return status;
+static uint64_t margin(uint64_t cap, uint64_t reserved) {
+    return cap > reserved ? cap - reserved : 0;
 }
 
-/* The private pool that an address belonged to at the end; 0: none. */
-static uint64_t private_of(const cen_snapshot_device *d, uint64_t addr) {
-    size_t low = 0, high = d->segment_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (d->segments[middle].addr + d->segments[middle].size <= addr) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    if (low == d->segment_count || d->segments[low].addr > addr) {
-        return 0;
-    }
-    const int64_t *id = d->segments[low].pool_id;
-    return id[0] || id[1] ? (uint64_t)id[0] << 32 ^ (uint64_t)id[1] : 0;
+static void note_request(replay_player *p, size_t event, uint32_t stack, uint64_t size,
+                         const cen_pool_stats *before) {
+    replay_cap *c = &p->result.cap;
+    c->at_request = true;
+    c->event = event;
+    c->stack = stack;
+    c->requested_bytes = size;
+    c->live_bytes = p->live_bytes;
+    c->reserved_bytes = before->reserved_bytes;
+    c->pending_bytes = before->pending_bytes;
 }
 
-static void count_operation(player *p, int64_t time_us) {
-    if (p->operations++ == p->half) {
-        cen_pool_stats s;
-        p->half_time = time_us;
-        p->half_cost = cen_pool_get_stats(p->pool, &s) ? 0 : driver_seconds(&s);
-    }
-}
-
-static cen_status play_alloc(player *p, uint64_t addr, uint64_t size, uint64_t recorded_stream) {
-    cen_stream stream;
-    cen_status status = stream_of(p, recorded_stream, &stream);
-    uint64_t id = private_of(p->d, addr);
-    if (!status && id) {
-        status = cen_pool_capture_begin(p->pool, stream, id);
-    }
-    void *block = NULL;
-    if (!status) {
-        status = cen_pool_alloc(p->pool, size, stream, &block);
-    }
-    if (id && !status) {
-        status = cen_pool_capture_end(p->pool, stream);
-    }
-    addrmap_entry *e = status ? NULL : addrmap_put(&p->live, addr);
-    if (!status && !e) {
-        status = CEN_ERR_HOST_MEMORY;
-    }
-    if (status) {
-        return status;
-    }
-    p->live_bytes += size - e->size;
-    e->size = size;
-    e->block = block;
-    e->gate = 0;
-    if (p->live_bytes > p->result.requested_peak_bytes) {
-        p->result.requested_peak_bytes = p->live_bytes;
-    }
-    return CEN_OK;
-}
-
-static cen_status close_gate(player *p, gate **out) {
-    gate *g = p->open_gates;
-    cen_status status = CEN_OK;
-    if (g) {
-        p->open_gates = g->next;
-        (void)cen_event_destroy(p->device, g->event);
-    } else if (!(g = calloc(1, sizeof *g))) {
-        return CEN_ERR_HOST_MEMORY;
-    } else {
-        status = cen_stream_create(p->device, 0, &g->stream);
-    }
-    if (!status) {
-        status = cen_event_create(p->device, CEN_EVENT_MANUAL, &g->event);
-    }
-    if (!status) {
-        status = cen_stream_wait(p->device, g->stream, g->event);
-    }
-    *out = g;
-    return status;
-}
-
-static cen_status play_free(player *p, const cen_trace_event *ev, bool completed) {
-    addrmap_entry *e = addrmap_get(&p->live, ev->addr);
-    if (!e) {
-        p->result.skipped_frees += completed;
-        return CEN_OK;
-    }
-    cen_stream stream;
-    cen_status status = stream_of(p, ev->stream, &stream);
-    if (!status && !completed) {
-        gate *g;
-        if (!(status = close_gate(p, &g)) &&
-            !(status = cen_pool_use(p->pool, e->block, g->stream))) {
-            status = cen_pool_free(p->pool, e->block, stream);
-            e->gate = (uintptr_t)g;
-        }
-        return status;
-    }
-    if (!status && e->gate) {
-        gate *g = (gate *)e->gate;
-        status = cen_event_signal(p->device, g->event);
-        g->next = p->open_gates;
-        p->open_gates = g;
-    } else if (!status) {
-        status = cen_pool_free(p->pool, e->block, stream);
-    }
-    p->live_bytes -= e->size;
-    addrmap_remove(&p->live, e);
-    return status;
-}
-
-/* Whether the free requested by event `i` completed before the program allocated again: then
- * nothing used the block any more. */
-static bool completes_at_once(const cen_snapshot_device *d, size_t i) {
-    for (size_t k = i + 1; k < d->event_count && d->events[k].action != CEN_ACTION_ALLOC; k++) {
-        if (d->events[k].action == CEN_ACTION_FREE_COMPLETED &&
-            d->events[k].addr == d->events[i].addr) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void note_moment(player *p) {
+/* What the pool would have had to hold for a request that the cap refused: it is asked again
+ * without a cap, and its block kept: nothing follows. */
+static cen_status find_lack(replay_player *p, uint64_t id, const cen_trace_event *ev) {
+    replay_cap *c = &p->result.cap;
+    uint64_t cap = p->options->cap_bytes, least = c->live_bytes + ev->size;
     cen_pool_stats s;
-    if (!cen_pool_get_stats(p->pool, &s)) {
-        p->result.largest_hole_bytes = s.largest_free_bytes;
-    }
-}
-
-static cen_status play_oom(player *p, const cen_trace_event *ev, uint64_t cap) {
-    if (!cap || p->result.tried_oom) {
-        return CEN_OK;
-    }
     cen_stream stream;
-    cen_status status = stream_of(p, ev->stream, &stream);
     void *block = NULL;
-    if (status) {
-        return status;
+    cen_status status = cen_pool_set_limit(p->pool, 0);
+    if (!status) {
+        status = replay_stream(p, ev->stream, &stream);
     }
-    status = cen_pool_alloc(p->pool, ev->size, stream, &block);
-    p->result.tried_oom = true;
-    p->result.fits = status == CEN_OK;
-    cen_pool_stats s = {0};
-    (void)cen_pool_get_stats(p->pool, &s);
-    if (p->result.fits) {
-        p->result.spare_bytes = cap - s.reserved_bytes;
-        return cen_pool_free(p->pool, block, stream);
+    if (!status) {
+        status = replay_obtain(p, id, ev->size, stream, &block);
     }
-    uint64_t needed = p->live_bytes + ev->size;
-    p->result.spare_bytes = needed > cap ? needed - cap : 0;
+    if (!status) {
+        status = cen_pool_get_stats(p->pool, &s);
+    }
+    if (!status) {
+        least = s.reserved_bytes;
+    }
+    c->margin_bytes = least > cap ? least - cap : 0;
     return status == CEN_ERR_DEVICE_MEMORY ? CEN_OK : status;
 }
 
-static cen_status play_event(player *p, size_t i, uint64_t cap) {
+static cen_status note_lack(replay_player *p, replay_fit fit, size_t event,
+                            const cen_trace_event *ev) {
+    replay_cap *c = &p->result.cap;
+    cen_pool_failure failure;
+    cen_pool_stats s;
+    cen_status status = cen_pool_last_failure(p->pool, &failure);
+    c->largest_free_bytes = status ? 0 : failure.largest_free_bytes; /* none: larger than sense */
+    status = cen_pool_get_stats(p->pool, &s);
+    if (status) {
+        return status;
+    }
+    note_request(p, event, ev->stack, ev->size, &s);
+    c->fit = fit;
+    return find_lack(p, fit == REPLAY_LACKS_SERVED ? replay_private(p, ev->addr) : 0, ev);
+}
+
+/* A request that failed when recorded: it is made, and given up at once, as the program had to. */
+static cen_status play_oom(replay_player *p, size_t i) {
+    const cen_trace_event *ev = &p->d->events[i];
+    replay_cap *c = &p->result.cap;
+    uint64_t cap = p->options->cap_bytes;
+    cen_stream stream;
+    cen_pool_stats before, after;
+    void *block = NULL;
+    if (!cap) {
+        return CEN_OK;
+    }
+    cen_status status = replay_stream(p, ev->stream, &stream);
+    if (!status) {
+        status = cen_pool_get_stats(p->pool, &before);
+    }
+    if (status) {
+        return status;
+    }
+    c->tried++;
+    status = cen_pool_alloc(p->pool, ev->size, stream, &block);
+    if (status == CEN_ERR_DEVICE_MEMORY) {
+        return note_lack(p, REPLAY_LACKS_FAILED, i, ev);
+    }
+    if (!status) {
+        status = cen_pool_get_stats(p->pool, &after);
+    }
+    if (!status) {
+        c->served++;
+        if (!c->at_request || margin(cap, after.reserved_bytes) <= c->margin_bytes) {
+            note_request(p, i, ev->stack, ev->size, &before);
+            c->margin_bytes = margin(cap, after.reserved_bytes);
+        }
+        status = cen_pool_free(p->pool, block, stream);
+    }
+    return status;
+}
+
+static void count_operation(replay_player *p) {
+    cen_pool_stats s;
+    if (p->operations++ == p->recorded->operations / 2 && !cen_pool_get_stats(p->pool, &s)) {
+        p->half_cost_us = replay_pool_us(&s);
+    }
+}
+
+/* Makes the call of an event that allocates; under a cap a lack of memory is an outcome. */
+static cen_status play_alloc(replay_player *p, size_t event, const cen_trace_event *ev) {
+    count_operation(p);
+    cen_status status = replay_alloc(p, ev->addr, ev->size, ev->stream);
+    if (status == CEN_ERR_DEVICE_MEMORY && p->options->cap_bytes) {
+        return note_lack(p, REPLAY_LACKS_SERVED, event, ev);
+    }
+    return status;
+}
+
+static cen_status play_event(replay_player *p, size_t i) {
     const cen_trace_event *ev = &p->d->events[i];
     p->now_us = (uint64_t)ev->time_us;
     switch (ev->action) {
     case CEN_ACTION_ALLOC:
-        count_operation(p, ev->time_us);
-        return play_alloc(p, ev->addr, ev->size, ev->stream);
+        return play_alloc(p, i, ev);
     case CEN_ACTION_FREE_REQUESTED:
-        return completes_at_once(p->d, i) ? CEN_OK : play_free(p, ev, false);
+        return p->in_use[i] ? replay_free_in_use(p, ev) : CEN_OK;
     case CEN_ACTION_FREE_COMPLETED:
-        count_operation(p, ev->time_us);
-        return play_free(p, ev, true);
+        count_operation(p);
+        return replay_free_completed(p, ev);
+    case CEN_ACTION_SEGMENT_ALLOC:
+        replay_segment_made(p, ev->addr);
+        return CEN_OK;
     case CEN_ACTION_OOM:
-        return play_oom(p, ev, cap);
+        return play_oom(p, i);
     default:
         return CEN_OK;
     }
 }
 
-static cen_status play(player *p, uint64_t cap) {
-    const cen_snapshot_device *d = p->d;
-    cen_status status = CEN_OK;
-    for (size_t i = 0; i < d->initial_count && !status; i++) {
-        count_operation(p, (int64_t)p->now_us);
-        status = play_alloc(p, d->initial[i].addr, d->initial[i].size, d->initial[i].stream);
-    }
-    for (size_t i = 0; i < d->event_count && !status; i++) {
-        if (i == p->recorded->moment) {
-            note_moment(p);
-        }
-        status = play_event(p, i, cap);
-        if (status == CEN_ERR_DEVICE_MEMORY && cap) {
-            p->result.failed_event = i;
-            return CEN_OK;
-        }
-    }
-    if (p->recorded->moment == d->event_count) {
-        note_moment(p);
+static cen_status note_moment(replay_player *p) {
+    cen_pool_stats s;
+    cen_status status = cen_pool_get_stats(p->pool, &s);
+    if (!status) {
+        p->result.largest_hole_bytes = s.largest_free_bytes;
     }
     return status;
 }
 
-static size_t operations_of(const cen_snapshot_device *d) {
-    size_t n = d->initial_count;
-    for (size_t i = 0; i < d->event_count; i++) {
-        n += d->events[i].action == CEN_ACTION_ALLOC ||
-             d->events[i].action == CEN_ACTION_FREE_COMPLETED;
+/* Stops at what a cap refuses: what came after would not have come so. */
+static cen_status play(replay_player *p) {
+    const cen_snapshot_device *d = p->d;
+    const replay_cap *c = &p->result.cap;
+    cen_status status = CEN_OK;
+    for (size_t i = 0; i < d->initial_count && !status && !c->fit; i++) {
+        const cen_initial_block *b = &d->initial[i];
+        const cen_trace_event born = {
+            .addr = b->addr, .size = b->size, .stream = b->stream, .stack = b->stack};
+        status = play_alloc(p, SIZE_MAX, &born);
     }
-    return n;
+    for (size_t i = 0; i < d->event_count && !status && !c->fit; i++) {
+        if (i == p->recorded->moment && (status = note_moment(p))) {
+            break;
+        }
+        status = play_event(p, i);
+    }
+    if (!status && !c->fit && p->recorded->moment == d->event_count) {
+        status = note_moment(p);
+    }
+    return status;
 }
 
-static void finish(player *p) {
-    const cen_snapshot_device *d = p->d;
+static cen_status finish(replay_player *p) {
     replay_result *r = &p->result;
     cen_pool_stats s;
-    if (cen_pool_get_stats(p->pool, &s)) {
-        return;
+    cen_status status = cen_pool_get_stats(p->pool, &s);
+    if (!status) {
+        status = cen_pool_verify(p->pool);
     }
-    int64_t first = d->events[0].time_us, last = d->events[d->event_count - 1].time_us;
+    if (status) {
+        return status;
+    }
+    double us = replay_pool_us(&s);
     r->reserved_peak_bytes = s.reserved_peak_bytes;
     r->remapped_bytes = s.remapped_bytes;
     r->driver_calls = s.driver_calls;
-    r->driver_seconds = driver_seconds(&s);
-    r->driver_seconds_second_half = r->driver_seconds - p->half_cost;
-    r->recorded_seconds = (double)(last - first) / 1e6;
-    r->recorded_seconds_second_half = (double)(last - p->half_time) / 1e6;
+    r->driver_seconds = us / 1e6;
+    r->driver_seconds_second_half = (us - p->half_cost_us) / 1e6;
+    r->pending_frees = p->gate_count - p->open_count;
+    r->private_ids = p->privates.count;
+    if (p->options->cap_bytes && !r->cap.at_request) {
+        r->cap.margin_bytes = margin(p->options->cap_bytes, s.reserved_peak_bytes);
+    }
+    return CEN_OK;
 }
 
-static void clean_up(player *p) {
-    for (size_t i = 0; i < p->live.capacity; i++) {
-        addrmap_entry *e = &p->live.entries[i];
-        if (e->used && e->gate) {
-            gate *g = (gate *)e->gate;
-            (void)cen_event_signal(p->device, g->event);
-            g->next = p->open_gates;
-            p->open_gates = g;
-        }
-    }
-    while (p->open_gates) {
-        gate *g = p->open_gates;
-        p->open_gates = g->next;
-        free(g);
-    }
-    (void)cen_pool_destroy(p->pool);
-    cen_device_close(p->device);
-    addrmap_free(&p->live);
-    free(p->streams);
+/* A device that is never full: what the pool holds is the question, not the limit. Its pages are
+ * never touched, so they cost addresses only. */
+static cen_status open_device(replay_player *p) {
+    const replay_recorded *r = p->recorded;
+    uint64_t unit = (uint64_t)2 << 20;
+    uint64_t most = (uint64_t)1 << 46, peaks = r->reserved_peak_bytes + r->requested_peak_bytes;
+    uint64_t room = peaks < most / 8 ? 4 * peaks + ((uint64_t)64 << 30) : most;
+    bool threads = p->options->stream_delay_us;
+    cen_host_options host = {
+        .size = sizeof host,
+        .devices = 1,
+        .capacity = room / unit * unit,
+        .granularity = unit,
+        .stream_delay_us = p->options->stream_delay_us,
+        .inline_streams = !threads,
+        .never_wait = true,
+    };
+    return cen_device_open_host(0, &host, &p->device);
+}
+
+static cen_status open_pool(replay_player *p) {
+    cen_pool_options pool = {
+        .size = sizeof pool,
+        .limit_bytes = p->options->cap_bytes,
+        .page_bytes = p->options->page_bytes,
+        .clock_us = clock_of,
+        .clock_arg = p,
+    };
+    return cen_pool_create(p->device, &pool, &p->pool);
 }
 
 cen_status replay_run(const cen_snapshot_device *d, const replay_recorded *recorded,
                       const replay_options *options, replay_result *result) {
-    uint64_t unit = (uint64_t)2 << 20;
-    uint64_t room = 2 * recorded->reserved_peak_bytes + 2 * recorded->requested_peak_bytes;
-    cen_host_options host = {
-        .size = sizeof host,
-        .devices = 1,
-        .capacity = (room / unit + 1024) * unit,
-        .granularity = unit,
-        .inline_streams = true,
-    };
-    player p = {.d = d, .recorded = recorded, .result.failed_event = SIZE_MAX};
-    p.now_us = (uint64_t)d->events[0].time_us;
-    p.half = operations_of(d) / 2;
-    cen_pool_options pool = {
-        .size = sizeof pool,
-        .limit_bytes = options->cap_bytes,
-        .page_bytes = options->page_bytes,
-        .clock_us = clock_of,
-        .clock_arg = &p,
-    };
-    cen_status status = cen_device_open_host(0, &host, &p.device);
+    replay_player p = {.d = d, .recorded = recorded, .options = options};
+    p.now_us = d->event_count ? (uint64_t)d->events[0].time_us : 0;
+    p.in_use = calloc(d->event_count + 1, sizeof *p.in_use);
+    cen_status status = p.in_use ? replay_find_in_use(d, p.in_use) : CEN_ERR_HOST_MEMORY;
     if (!status) {
-        status = cen_pool_create(p.device, &pool, &p.pool);
+        status = replay_find_private(&p);
     }
     if (!status) {
-        status = play(&p, options->cap_bytes);
+        status = open_device(&p);
     }
     if (!status) {
-        status = cen_pool_verify(p.pool);
+        status = open_pool(&p);
     }
     if (!status) {
-        finish(&p);
+        status = play(&p);
+    }
+    if (!status) {
+        status = finish(&p);
+    }
+    if (!status) {
         *result = p.result;
     }
-    clean_up(&p);
-    return status;
+    replay_open_gates(&p);
+    cen_status closed = cen_pool_destroy(p.pool);
+    cen_device_close(p.device);
+    replay_forget(&p);
+    return status ? status : closed;
 }

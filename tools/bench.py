@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Runs the benchmarks of the release build and files what they measured.
 
-Each build/bench/bench_NAME prints {"name", "figures"}; machine, driver, commit and date are added, and
-the result goes to bench/results/<machine>/NAME.json (docs/formats/bench-results.md). CENOTE_MACHINE
-names the machine; without it the folder is `local`, which git ignores and the page leaves out.
+Each build/bench/bench_NAME and bench/bench_NAME.py prints {"name", "figures"}; machine, driver, commit and date are
+added, and the result goes to bench/results/<machine>/<name>.json (docs/formats/bench-results.md). CENOTE_MACHINE names
+the machine, "auto" by its GPU or processor; without it the folder is `local`, which git ignores and the page leaves out.
+--from files what tools/gpu_run.sh brought back instead, with CENOTE_MACHINE and CENOTE_DRIVER saying where from.
 
 usage: tools/bench.py [NAME...]
+       tools/bench.py --from RESULTS.json
 """
 
 import datetime
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,31 +31,52 @@ def output_of(*command):
     return lines[0].strip()
 
 
-def main():
-    machine = os.environ.get("CENOTE_MACHINE", "local")
-    programs = sorted(p for p in (ROOT / "build" / "bench").glob("bench_*") if os.access(p, os.X_OK))
-    if sys.argv[1:]:
-        programs = [p for p in programs if p.name[len("bench_"):] in sys.argv[1:]]
-    if not programs:
-        print("no benchmarks built: bench/bench_*.c is where they belong")
-        return 0
-    about = {
-        "machine": machine,
-        "driver": output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") or "none",
-        "commit": output_of("git", "describe", "--always", "--dirty") or "unknown",
-        "date": datetime.date.today().isoformat(),
-    }
-    failed = False
+def machine_name():
+    """By GPU, else by processor: lower case, dashes."""
+    name = output_of("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    if not name:
+        models = re.findall(r"^model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        name = models[0] if models else os.uname().machine
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def measurements(names):
+    """Runs the benchmarks, by name if there are any, and yields what they print; None for one that failed."""
+    built = [p for p in (ROOT / "build" / "bench").glob("bench_*") if os.access(p, os.X_OK)]
+    programs = sorted(built + list((ROOT / "bench").glob("bench_*.py")), key=lambda p: p.stem)
     for program in programs:
+        if names and program.stem[len("bench_"):] not in names:
+            continue
         done = subprocess.run([program], stdout=subprocess.PIPE, text=True, cwd=ROOT)
         if done.returncode == 77:
             print(f"{program.name}: skipped, not possible on this machine")
-            continue
-        if done.returncode != 0:
+        elif done.returncode != 0:
             print(f"{program.name}: failed with {done.returncode}", file=sys.stderr)
+            yield None
+        else:
+            yield json.loads(done.stdout)
+
+
+def main():
+    machine = os.environ.get("CENOTE_MACHINE", "local")
+    machine = machine_name() if machine == "auto" else machine
+    about = {
+        "machine": machine,
+        "driver": os.environ.get("CENOTE_DRIVER") or
+                  output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") or "none",
+        "commit": output_of("git", "describe", "--always", "--dirty") or "unknown",
+        "date": datetime.date.today().isoformat(),
+    }
+    if sys.argv[1:2] == ["--from"]:
+        brought = json.loads(Path(sys.argv[2]).read_text())
+        results = [r for name, r in sorted(brought.items()) if name.startswith("bench_")]
+    else:
+        results = measurements(sys.argv[1:])
+    failed = False
+    for result in results:
+        if result is None:
             failed = True
             continue
-        result = json.loads(done.stdout)
         path = ROOT / "bench" / "results" / machine / f"{result['name']}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         record = {"name": result["name"], **about, "figures": result["figures"]}

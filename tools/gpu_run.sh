@@ -15,6 +15,7 @@ out=${OUT:-gpu-out}
 limit=${LIMIT:-120}
 deadline=${DEADLINE:-570}
 export CENOTE_TEST_DEVICE=${CENOTE_TEST_DEVICE:-cuda:0}
+export CENOTE_BENCH_DEVICE=$CENOTE_TEST_DEVICE
 stages=("$@")
 [ ${#stages[@]} -gt 0 ] || stages=(tests memcheck racecheck benches peers)
 mkdir -p "$out"

@@ -13,7 +13,8 @@ HEAD = """\
 # Benchmarks
 
 Made by tools/make_benchmarks.py from bench/results/; do not edit. Each figure is the median of several runs, with the
-lowest and highest in brackets, beside a peer measured in the same run. The floor is what no implementation can pass.
+lowest and highest in brackets unless all were the same, beside a peer measured in the same run (the first, if there are
+several, is the one compared with). The floor is what no implementation can pass.
 """
 NOTHING = "\nNothing has been recorded yet.\n"
 COLUMNS = ("figure", "cenote", "peer", "against the peer", "floor", "target")
@@ -66,6 +67,9 @@ def load(path):
             check_measure(figure["peer"], f"{what}, peer")
         else:
             need(figure.get("floor") is not None, f"{what}: neither a peer nor a floor")
+        for other in figure.get("also", []):
+            need(figure.get("peer") is not None and isinstance(other.get("name"), str), f"{what}: also without a peer or a name")
+            check_measure(other, f"{what}, also")
     return result
 
 
@@ -81,6 +85,8 @@ def text(value):
 
 def measure(m):
     low, high = m["spread"]
+    if low == high:
+        return text(low)
     return f"{text(m['median'])} [{text(low)}, {text(high)}]"
 
 
@@ -101,10 +107,11 @@ def against(figure):
 
 def row(figure):
     peer, floor = figure.get("peer"), figure.get("floor")
+    peers = ([peer] if peer else []) + figure.get("also", [])
     cells = (
         f"{figure['what']}, {figure['unit']}",
         measure(figure),
-        f"{peer['name']}: {measure(peer)}" if peer else "none",
+        "; ".join(f"{p['name']}: {measure(p)}" for p in peers) or "none",
         against(figure),
         f"{text(floor)}: {figure['floor_reason']}" if floor is not None else "",
         text(figure["target"]) if number(figure.get("target")) else "",

@@ -40,6 +40,7 @@ typedef struct peer {
 #undef MEMBER
     int device;
     void *context, *stream, *pool;
+    bool owns_stream, copy; /* a copy uses the context of the first, which outlives it */
 } peer;
 
 static bool find(void *library, const char *symbol, void *function) {
@@ -60,6 +61,11 @@ static void peer_release(void *state, uint64_t addr, size_t size) {
     p->release(addr, p->stream);
 }
 
+static void peer_attach(void *state) {
+    const peer *p = state;
+    p->set_current(p->context);
+}
+
 static const char *start(peer *p, int ordinal) {
     uint64_t keep_all = UINT64_MAX;
     if (p->init(0) || p->device_get(&p->device, ordinal)) {
@@ -73,6 +79,7 @@ static const char *start(peer *p, int ordinal) {
         p->stream_create(&p->stream, NON_BLOCKING)) {
         return "the device has no stream-ordered pool";
     }
+    p->owns_stream = true;
     return NULL;
 }
 
@@ -94,16 +101,38 @@ const char *peer_async_open(int ordinal, bench_allocator *allocator) {
         free(p);
         return why;
     }
-    *allocator = (bench_allocator){"cuMemAllocAsync", p, peer_alloc, peer_release};
+    *allocator = (bench_allocator){"cuMemAllocAsync", p, peer_alloc, peer_release, peer_attach};
     return NULL;
+}
+
+bool peer_async_copy(const bench_allocator *from, bool own_stream, bench_allocator *allocator) {
+    const peer *original = from->state;
+    peer *p = malloc(sizeof *p);
+    if (!p) {
+        return false;
+    }
+    *p = *original;
+    p->copy = true;
+    p->owns_stream = own_stream;
+    if (own_stream && p->stream_create(&p->stream, NON_BLOCKING)) {
+        free(p);
+        return false;
+    }
+    *allocator = *from;
+    allocator->state = p;
+    return true;
 }
 
 void peer_async_close(bench_allocator *allocator) {
     peer *p = allocator->state;
     p->stream_sync(p->stream);
-    p->stream_destroy(p->stream);
-    p->trim(p->pool, 0);
-    p->set_current(NULL);
-    p->let_go(p->device);
+    if (p->owns_stream) {
+        p->stream_destroy(p->stream);
+    }
+    if (!p->copy) {
+        p->trim(p->pool, 0);
+        p->set_current(NULL);
+        p->let_go(p->device);
+    }
     free(p);
 }

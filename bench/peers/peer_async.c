@@ -21,8 +21,8 @@ int main(int argc, char **argv) {
     printf("{\"peer\": \"%s\", \"figures\": [", allocator.name);
     for (size_t i = 0; ok && i < sizeof cases / sizeof *cases; i++) {
         bench_measure ns;
-        ok = cases[i].size ? bench_pairs(&allocator, cases[i].size, &ns)
-                           : bench_pattern(&allocator, &ns);
+        ok = cases[i].size ? bench_pairs(&allocator, 1, cases[i].size, &ns)
+                           : bench_pattern(&allocator, 1, &ns);
         if (ok) {
             printf("%s\n  ", i ? "," : "");
             bench_figure(stdout, cases[i].what, "ns", ns);

@@ -2,10 +2,9 @@
  *
  * Addresses of device memory are integers (cen_addr); on both backends an address is valid in this
  * process's unified address space. Streams and events are handles: on CUDA the CUstream and CUevent
- * themselves, so a framework's stream can be passed as it is; 0 is the default stream (on the host a
- * stream like the others: it orders nothing but itself).
- * Unless said otherwise a function may be called from any thread, sizes are in bytes, and output
- * arguments are set only on success. */
+ * themselves, so a framework's stream can be passed as it is; 0 is the default stream (on the host
+ * a stream like the others: it orders nothing but itself). Unless said otherwise a function may be
+ * called from any thread, sizes are in bytes, and output arguments are set only on success. */
 #ifndef CENOTE_DEVICE_H
 #define CENOTE_DEVICE_H
 
@@ -38,7 +37,9 @@ typedef struct cen_host_options {
     bool inline_streams;        /* CENOTE_HOST_INLINE: no threads; an operation runs when enqueued,
                                    or when the event that its stream waits for is signalled. Until
                                    then a sync of the stream waits for another thread to signal */
-    bool no_vmm; /* CENOTE_HOST_NO_VMM: as a device without virtual memory management */
+    bool no_vmm;     /* CENOTE_HOST_NO_VMM: as a device without virtual memory management */
+    bool never_wait; /* with inline_streams, for a program whose only thread signals: a sync that
+                        would wait for a signal returns CEN_ERR_NOT_READY instead */
 } cen_host_options;
 
 typedef struct cen_device_props {
@@ -56,8 +57,8 @@ typedef struct cen_device_props {
 
 /* Opens a device named "cuda", "cuda:N", "host" or "host:N" (N from 0). Opening the same device
  * again gives an independent object: on CUDA over the same hardware (the primary context is
- * retained), on the host an emulated card of its own, with its own capacity. CEN_ERR_NO_DEVICE: no driver or no such ordinal (the log says which);
- * CEN_ERR_INVALID: the name is malformed. */
+ * retained), on the host an emulated card of its own, with its own capacity. CEN_ERR_NO_DEVICE: no
+ * driver or no such ordinal (the log says which); CEN_ERR_INVALID: the name is malformed. */
 CEN_API cen_status cen_device_open(const char *name, cen_device **device);
 
 /* Opens host device `ordinal` with options (NULL: defaults and environment). */
@@ -86,10 +87,10 @@ CEN_API cen_status cen_stream_wait(cen_device *device, cen_stream stream, cen_ev
 /* Whether the stream is being captured into a graph. Never breaks a capture. */
 CEN_API cen_status cen_stream_capturing(cen_device *device, cen_stream stream, bool *capturing);
 
-/* Events. One that was never recorded is complete. A manual event (host backend only) completes when
- * cen_event_signal is called, not when a stream reaches it: tests and replay use it to decide when
- * work ends. It is pending from its creation, and again from a record after a signal; closing its
- * device completes it. */
+/* Events. One that was never recorded is complete. A manual event (host backend only) completes
+ * when cen_event_signal is called, not when a stream reaches it: tests and replay use it to decide
+ * when work ends. It is pending from its creation, and again from a record after a signal; closing
+ * its device completes it. */
 enum { CEN_EVENT_TIMING = 1u, CEN_EVENT_MANUAL = 2u };
 CEN_API cen_status cen_event_create(cen_device *device, unsigned flags, cen_event *event);
 CEN_API cen_status cen_event_destroy(cen_device *device, cen_event event);

@@ -57,7 +57,8 @@ struct ceni_backend {
 
     /* Number of devices; 0 without a driver, which is no error. */
     cen_status (*count)(int *count);
-    /* Allocates a backend object whose first member is a cen_device, filled but for `backend`.
+    /* Allocates a zeroed object whose first member is a cen_device, filled but for `backend` and
+     * `pid`.
      * `host` is NULL unless cen_device_open_host was called. */
     cen_status (*open)(int ordinal, const cen_host_options *host, cen_device **device);
     /* Waits for the device's streams, releases all, frees the object. */
@@ -67,7 +68,7 @@ struct ceni_backend {
     cen_status (*mem_info)(cen_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
 
     /* Reserves addresses, backed by nothing. size: a multiple of the granularity; align: 0 or a
-     * power of two. */
+     * power of two; at least the granularity is kept. */
     cen_status (*va_reserve)(cen_device *device, uint64_t size, uint64_t align, cen_addr *addr);
     /* Exactly a range that va_reserve gave, with nothing mapped in it (else CEN_ERR_BUSY). */
     cen_status (*va_free)(cen_device *device, cen_addr addr, uint64_t size);
@@ -93,7 +94,8 @@ struct ceni_backend {
     cen_status (*segment_alloc)(cen_device *device, uint64_t size, cen_addr *addr);
     cen_status (*segment_free)(cen_device *device, cen_addr addr);
 
-    /* The rest as documented in cenote/device.h. */
+    /* The rest as documented in cenote/device.h. Sizes of copies and fills are not 0. event_signal
+     * is NULL where there are no manual events. */
     cen_status (*stream_create)(cen_device *device, int priority, cen_stream *stream);
     cen_status (*stream_destroy)(cen_device *device, cen_stream stream);
     cen_status (*stream_sync)(cen_device *device, cen_stream stream);

@@ -20,21 +20,35 @@ static unsigned bin_of(uint64_t size) {
     return (log - 3) * 16 + (unsigned)(units >> (log - 4) & 15);
 }
 
+/* Where a heap is noted that needs no search. */
+static ceni_heap **noted(ceni_line *line, ceni_pstream *stream) {
+    if (!stream) {
+        return &line->anyones;
+    }
+    return line->arena->id ? NULL : &stream->heaps[line->rank];
+}
+
+static ceni_heap *find_heap(const ceni_line *line, const ceni_pstream *stream) {
+    ceni_heap *h = line->heaps;
+    while (h && h->stream != stream) {
+        h = h->next;
+    }
+    return h;
+}
+
 ceni_heap *ceni_heap_get(cen_pool *pool, ceni_line *line, ceni_pstream *stream, bool create) {
-    for (ceni_heap *h = line->heaps; h; h = h->next) {
-        if (h->stream == stream) {
-            return h;
-        }
+    ceni_heap **note = noted(line, stream);
+    ceni_heap *heap = note ? *note : find_heap(line, stream);
+    if (heap || !create || !(heap = ceni_calloc(1, sizeof *heap))) {
+        return heap;
     }
-    if (!create) {
-        return NULL;
-    }
-    ceni_heap *heap = ceni_calloc(1, sizeof *heap);
-    if (heap) {
-        heap->line = line;
-        heap->stream = stream;
-        heap->next = line->heaps;
-        line->heaps = heap;
+    heap->line = line;
+    heap->stream = stream;
+    heap->next = line->heaps;
+    heap->number = line->heaps ? line->heaps->number + 1 : 0;
+    line->heaps = heap;
+    if (note) {
+        *note = heap;
     }
     return heap;
 }
@@ -53,8 +67,10 @@ static ceni_block *first_fit(ceni_block *block, uint64_t size, uint64_t alignmen
     return NULL;
 }
 
-/* The first bin from `bin` on that holds a block; CENI_BINS: none. */
-static unsigned next_bin(const ceni_heap *heap, unsigned bin) {
+unsigned ceni_heap_bin(const ceni_heap *heap, unsigned bin) {
+    if (bin >= CENI_BINS) {
+        return CENI_BINS;
+    }
     unsigned word = bin / 64;
     uint64_t bits = bin % 64 ? heap->map[word] & ~(uint64_t)0 << bin % 64 : heap->map[word];
     while (!bits) {
@@ -73,7 +89,7 @@ ceni_block *ceni_heap_find(const ceni_heap *heap, uint64_t size, uint64_t alignm
     unsigned bin = bin_of(size);
     /* In the bin of the size itself some blocks are too small: look at all. */
     ceni_block *found = first_fit(heap->bins[bin], size, alignment, -1);
-    while (!found && ++bin < CENI_BINS && (bin = next_bin(heap, bin)) < CENI_BINS) {
+    while (!found && (bin = ceni_heap_bin(heap, bin + 1)) < CENI_BINS) {
         found = first_fit(heap->bins[bin], size, alignment, BIN_DEPTH);
     }
     return found;

@@ -2,10 +2,10 @@
  * stay where they are until the graphs are released. */
 #include "base/log.h"
 #include "base/mem.h"
-#include "pool/pool_int.h"
+#include "pool/lookup.h"
 
 static ceni_arena *find(cen_pool *pool, uint64_t id) {
-    for (ceni_arena *a = pool->arenas; a; a = a->next) {
+    for (ceni_arena *a = pool->shared.next; a; a = a->next) {
         if (a->id == id && !a->released) {
             return a;
         }
@@ -17,11 +17,9 @@ static ceni_arena *make(cen_pool *pool, uint64_t id) {
     ceni_arenas_reap(pool);
     ceni_arena *a = ceni_calloc(1, sizeof *a);
     if (a) {
-        a->id = id;
-        a->small.small = true;
-        a->small.arena = a->large.arena = a;
-        a->next = pool->arenas;
-        pool->arenas = a;
+        ceni_arena_open(a, id);
+        a->next = pool->shared.next;
+        pool->shared.next = a;
     }
     return a;
 }
@@ -38,7 +36,7 @@ cen_status cen_pool_capture_begin(cen_pool *pool, cen_stream stream, uint64_t id
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_capture_begin: no memory");
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     ceni_arena *a = find(pool, id);
     if (atomic_load(&s->route)) {
         status = ceni_fail(CEN_ERR_BUSY, "cen_pool_capture_begin: the stream captures already");
@@ -49,7 +47,7 @@ cen_status cen_pool_capture_begin(cen_pool *pool, cen_stream stream, uint64_t id
         pool->capturing++;
         atomic_store_explicit(&s->route, a, memory_order_release);
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
@@ -62,7 +60,7 @@ cen_status cen_pool_capture_end(cen_pool *pool, cen_stream stream) {
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_capture_end: no memory");
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     ceni_arena *a = atomic_load(&s->route);
     if (a) {
         atomic_store_explicit(&s->route, NULL, memory_order_release);
@@ -71,7 +69,7 @@ cen_status cen_pool_capture_end(cen_pool *pool, cen_stream stream) {
     } else {
         status = ceni_fail(CEN_ERR_INVALID, "cen_pool_capture_end: the stream does not capture");
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
@@ -80,7 +78,7 @@ cen_status cen_pool_capture_release(cen_pool *pool, uint64_t id) {
     if (status) {
         return status;
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     ceni_arena *a = find(pool, id);
     if (!a) {
         status = ceni_fail(CEN_ERR_NOT_FOUND, "cen_pool_capture_release: no private pool %llu",
@@ -90,8 +88,10 @@ cen_status cen_pool_capture_release(cen_pool *pool, uint64_t id) {
                            (unsigned long long)id);
     } else {
         a->released = true;
-        pool->stats.private_reserved_bytes -= a->small.reserved + a->large.reserved;
+        for (unsigned i = 0; i < CENI_RANKS; i++) {
+            pool->stats.private_reserved_bytes -= a->lines[i].reserved;
+        }
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }

@@ -19,7 +19,7 @@ cen_status ceni_line_open(cen_pool *pool, ceni_line *line) {
         return CEN_ERR_HOST_MEMORY;
     }
     uint64_t total = pool->device->total_bytes / pool->granularity * pool->granularity;
-    uint64_t want = line->arena->id ? total * 2 : line->small ? total : total * 8;
+    uint64_t want = line->arena->id ? total : line->rank == CENI_SMALL ? total : total * 6;
     cen_addr base = 0;
     cen_status status = CEN_ERR_DEVICE_MEMORY;
     for (; status && want >= pool->granularity;
@@ -39,6 +39,7 @@ cen_status ceni_line_open(cen_pool *pool, ceni_line *line) {
 
 /* The pages to move and to make for one growth. */
 typedef struct plan {
+    uint64_t need;
     ceni_gap gap;
     ceni_idle_list idle; /* the first `moves` of it are moved */
     size_t moves;
@@ -88,7 +89,7 @@ static void choose_moves(plan *p, uint64_t lack) {
 
 /* A small line takes small pages only: a large one would be stuck there. */
 static void drop_unfit(plan *p, const ceni_line *line, uint64_t lack) {
-    if (!line->small) {
+    if (line->rank != CENI_SMALL) {
         return;
     }
     size_t kept = 0;
@@ -101,22 +102,15 @@ static void drop_unfit(plan *p, const ceni_line *line, uint64_t lack) {
 }
 
 static cen_status find_idle(cen_pool *pool, ceni_line *line, const ceni_pstream *stream, plan *p) {
-    if (line->arena->id) {
-        return CEN_OK; /* a graph's pages stay where they are, and it takes none */
+    if (!ceni_arena_open_to_all(line->arena)) {
+        stream = NULL; /* a graph may run on any stream: only what is complete */
     }
     uint64_t skip = p->gap.left ? p->gap.left->addr : 0;
     uint64_t skip_size = p->gap.left ? p->gap.left->size : 0;
-    cen_status status =
-        ceni_line_idle(pool, &pool->shared.large, stream, skip, skip_size, &p->idle);
-    if (!status) {
-        status = ceni_line_idle(pool, &pool->shared.small, stream, skip, skip_size, &p->idle);
-    }
-    for (ceni_arena *a = pool->arenas; a && !status; a = a->next) {
-        if (a->released) {
-            status = ceni_line_idle(pool, &a->large, stream, 0, 0, &p->idle);
-        }
-        if (a->released && !status) {
-            status = ceni_line_idle(pool, &a->small, stream, 0, 0, &p->idle);
+    cen_status status = CEN_OK;
+    for (ceni_line *l = ceni_line_next(pool, NULL); l && !status; l = ceni_line_next(pool, l)) {
+        if (ceni_arena_open_to_all(l->arena)) {
+            status = ceni_line_idle(pool, l, stream, skip, skip_size, &p->idle);
         }
     }
     return status;
@@ -141,7 +135,7 @@ static cen_status make_page(cen_pool *pool, uint64_t size, plan *p) {
 static cen_status make_pages(cen_pool *pool, const ceni_line *line, uint64_t lack, bool must,
                              plan *p) {
     uint64_t unit = pool->granularity;
-    ceni_growth g = ceni_policy_growth(pool, line, lack);
+    ceni_growth g = ceni_policy_growth(pool, line, p->need, lack);
     uint64_t allowed =
         pool->limit > pool->stats.reserved_bytes ? pool->limit - pool->stats.reserved_bytes : 0;
     if (must || g.bytes > allowed) {
@@ -190,8 +184,9 @@ static cen_status map_pages(cen_pool *pool, ceni_line *line, plan *p) {
     return status ? status : ceni_driver_access(pool, p->gap.addr, addr - p->gap.addr, count);
 }
 
-/* Undoes a growth that failed. What cannot be unmapped stays as an inactive mapping. */
-static void roll_back(cen_pool *pool, plan *p) {
+/* Undoes a growth that failed. What cannot be unmapped stays as a lost mapping, and what cannot be
+ * released as a page in no use. */
+static void roll_back(cen_pool *pool, const ceni_line *line, plan *p) {
     uint64_t size = 0;
     for (size_t i = 0; i < p->mapped; i++) {
         size += p->segments[i]->size;
@@ -209,7 +204,7 @@ static void roll_back(cen_pool *pool, plan *p) {
     for (size_t i = 0; i < p->makes; i++) {
         ceni_pool_page *page = p->made[i];
         if (page->mappings || ceni_driver_release(pool, page->handle)) {
-            ceni_page_add(pool, page); /* a trim tries again */
+            ceni_page_add(pool, line, page); /* a trim tries again */
         } else {
             ceni_free(page);
         }
@@ -217,7 +212,8 @@ static void roll_back(cen_pool *pool, plan *p) {
 }
 
 /* Nothing can fail from here on. */
-static void commit(cen_pool *pool, plan *p, ceni_pstream *stream) {
+static void commit(cen_pool *pool, const ceni_line *line, plan *p, ceni_pstream *stream) {
+    bool closed = !ceni_arena_open_to_all(line->arena);
     ceni_block *left = p->gap.left;
     if (left && left->stream != stream) {
         ceni_block_unbin(left);
@@ -227,11 +223,13 @@ static void commit(cen_pool *pool, plan *p, ceni_pstream *stream) {
         ceni_line_merge(pool, left->line); /* what is before it may be the stream's too */
     }
     for (size_t i = 0; i < p->moves; i++) {
-        pool->stats.remapped_bytes += p->idle.items[i].page->size;
+        uint64_t size = p->idle.items[i].page->size;
+        pool->stats.remapped_bytes += size;
+        pool->stats.private_reserved_bytes += closed ? size : 0;
         ceni_page_deactivate(pool, p->idle.items[i].page, stream);
     }
     for (size_t i = 0; i < p->makes; i++) {
-        ceni_page_add(pool, p->made[i]);
+        ceni_page_add(pool, line, p->made[i]);
     }
     for (size_t i = 0; i < p->mapped; i++) {
         ceni_segment_activate(pool, p->segments[i], stream);
@@ -272,7 +270,7 @@ static cen_status prepare(cen_pool *pool, ceni_line *line, uint64_t need, ceni_p
 }
 
 static cen_status grow_plain(cen_pool *pool, ceni_line *line, uint64_t need, bool must) {
-    ceni_growth g = ceni_policy_growth(pool, line, need);
+    ceni_growth g = ceni_policy_growth(pool, line, need, need);
     uint64_t allowed =
         pool->limit > pool->stats.reserved_bytes ? pool->limit - pool->stats.reserved_bytes : 0;
     uint64_t size = must || g.bytes > allowed ? ceni_policy_plain(pool, need) : g.bytes;
@@ -317,14 +315,15 @@ static cen_status grow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstr
     }
     plan p;
     memset(&p, 0, sizeof p);
+    p.need = need;
     status = prepare(pool, line, need, stream, how, &p);
     if (!status) {
         status = map_pages(pool, line, &p);
     }
     if (status) {
-        roll_back(pool, &p);
+        roll_back(pool, line, &p);
     } else {
-        commit(pool, &p, stream);
+        commit(pool, line, &p, stream);
     }
     ceni_free(p.idle.items);
     ceni_free(p.made);

@@ -8,11 +8,9 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "pool/pool_int.h"
+#include "pool/lookup.h"
 
-#define ADDRESS_BITS 47
-#define LEAF_BITS    16
-#define ROOT_BITS    (ADDRESS_BITS - CENI_GRANULE_BITS - LEAF_BITS)
+#define ROOT_BITS (CENI_ADDRESS_BITS - CENI_GRANULE_BITS - CENI_LEAF_BITS)
 
 typedef _Atomic uintptr_t entry;
 
@@ -33,14 +31,14 @@ void ceni_index_close(cen_pool *pool) {
 }
 
 cen_status ceni_index_reserve(cen_pool *pool, uint64_t addr, uint64_t size) {
-    if (addr >> ADDRESS_BITS || (addr + size - 1) >> ADDRESS_BITS) {
+    if (addr >> CENI_ADDRESS_BITS || (addr + size - 1) >> CENI_ADDRESS_BITS) {
         return ceni_fail(CEN_ERR_UNSUPPORTED, "pool: address %#llx is beyond %d bits",
-                         (unsigned long long)addr, ADDRESS_BITS);
+                         (unsigned long long)addr, CENI_ADDRESS_BITS);
     }
-    unsigned shift = CENI_GRANULE_BITS + LEAF_BITS;
+    unsigned shift = CENI_GRANULE_BITS + CENI_LEAF_BITS;
     for (uint64_t i = addr >> shift; i <= (addr + size - 1) >> shift; i++) {
         if (!atomic_load_explicit(&pool->index[i], memory_order_relaxed)) {
-            entry *leaf = ceni_calloc((size_t)1 << LEAF_BITS, sizeof *leaf);
+            entry *leaf = ceni_calloc((size_t)1 << CENI_LEAF_BITS, sizeof *leaf);
             if (!leaf) {
                 return ceni_fail(CEN_ERR_HOST_MEMORY, "pool: no memory for its index");
             }
@@ -48,25 +46,4 @@ cen_status ceni_index_reserve(cen_pool *pool, uint64_t addr, uint64_t size) {
         }
     }
     return CEN_OK;
-}
-
-static entry *entry_of(const cen_pool *pool, uint64_t addr) {
-    if (addr >> ADDRESS_BITS) {
-        return NULL;
-    }
-    entry *leaf = atomic_load_explicit(&pool->index[addr >> (CENI_GRANULE_BITS + LEAF_BITS)],
-                                       memory_order_acquire);
-    return leaf ? &leaf[addr >> CENI_GRANULE_BITS & (((uint64_t)1 << LEAF_BITS) - 1)] : NULL;
-}
-
-void ceni_index_set(cen_pool *pool, uint64_t addr, uintptr_t owner) {
-    entry *e = entry_of(pool, addr);
-    if (e) {
-        atomic_store_explicit(e, owner, memory_order_release);
-    }
-}
-
-uintptr_t ceni_index_get(const cen_pool *pool, uint64_t addr) {
-    entry *e = entry_of(pool, addr);
-    return e ? atomic_load_explicit(e, memory_order_acquire) : 0;
 }

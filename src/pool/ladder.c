@@ -3,6 +3,8 @@
 #include "base/log.h"
 #include "pool/page.h"
 
+#define SETTLE_EVERY 64 /* allocations, where several streams free blocks */
+
 typedef struct request {
     ceni_arena *arena;
     ceni_line *line;
@@ -15,22 +17,31 @@ static uint64_t need_of(const request *r) {
     return r->alignment > CEN_POOL_ALIGNMENT ? r->size + r->alignment : r->size;
 }
 
-static ceni_block *smaller(ceni_block *a, ceni_block *b) {
-    return !a ? b : !b || a->size <= b->size ? a : b;
+static ceni_line *line_of(ceni_arena *arena, uint64_t size) {
+    return &arena->lines[size < CENI_SMALL_LIMIT    ? CENI_SMALL
+                         : size < CENI_MEDIUM_LIMIT ? CENI_MEDIUM
+                                                    : CENI_LARGE];
 }
 
+/* The best fit of the stream's free blocks and anyone's; of two equals, that of the younger heap.
+ */
 static ceni_block *search(cen_pool *pool, const request *r) {
-    ceni_block *found = NULL;
-    for (const ceni_heap *h = r->line->heaps; h; h = h->next) {
-        if (!h->stream || h->stream == r->stream) {
-            found = smaller(found, ceni_heap_find(h, r->size, r->alignment));
-        }
+    const ceni_heap *anyones = ceni_heap_get(pool, r->line, NULL, false);
+    const ceni_heap *own = ceni_heap_get(pool, r->line, r->stream, false);
+    ceni_block *a = ceni_heap_find(anyones, r->size, r->alignment);
+    ceni_block *b = ceni_heap_find(own, r->size, r->alignment);
+    if (!a || !b) {
+        return a ? a : b;
     }
-    return found;
+    if (a->size == b->size) {
+        return anyones->number > own->number ? a : b;
+    }
+    return a->size < b->size ? a : b;
 }
 
 /* Events that have completed make blocks anyone's. */
 static void settle(cen_pool *pool, request *r) {
+    pool->since_settled = 0;
     if (pool->stream_count > 1 || pool->pending) {
         ceni_pool_settle(pool, true);
     }
@@ -42,6 +53,19 @@ static void gather(cen_pool *pool, request *r) {
 
 static void reactivate(cen_pool *pool, request *r) {
     (void)ceni_line_reactivate(pool, r->line, need_of(r), r->stream);
+}
+
+/* A hole among the blocks of the other rank, medium or large: before growing, but after all that
+ * keeps them apart. */
+static void neighbour(cen_pool *pool, request *r) {
+    ceni_line *own = r->line;
+    if (own->rank == CENI_SMALL || own->arena->id) {
+        return;
+    }
+    r->line = &own->arena->lines[own->rank == CENI_LARGE ? CENI_MEDIUM : CENI_LARGE];
+    if (!search(pool, r)) {
+        r->line = own;
+    }
 }
 
 static void grow(cen_pool *pool, request *r) {
@@ -73,17 +97,9 @@ static void elsewhere(cen_pool *pool, request *r) {
     if (r->arena->id) {
         return;
     }
-    ceni_line *others[] = {&pool->shared.large, &pool->shared.small};
-    for (size_t i = 0; i < 2; i++) {
-        r->line = others[i];
-        gather(pool, r);
-        if (search(pool, r)) {
-            return;
-        }
-    }
-    for (ceni_arena *a = pool->arenas; a; a = a->next) {
-        for (int small = 0; small < 2 && a->released; small++) {
-            r->line = small ? &a->small : &a->large;
+    for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        r->line = l;
+        if (ceni_arena_open_to_all(l->arena)) {
             gather(pool, r);
             if (search(pool, r)) {
                 return;
@@ -94,15 +110,14 @@ static void elsewhere(cen_pool *pool, request *r) {
 }
 
 static void (*const rungs[])(cen_pool *, request *) = {
-    settle, gather, reactivate, grow, drain, grow_exactly, elsewhere, trim_and_grow,
+    settle, gather, reactivate, neighbour, grow, drain, grow_exactly, elsewhere, trim_and_grow,
 };
 
 static uint64_t free_bytes(const cen_pool *pool, const ceni_arena *arena, const ceni_pstream *only,
                            bool others) {
     uint64_t sum = 0;
-    const ceni_line *lines[] = {&arena->small, &arena->large};
-    for (size_t i = 0; i < 2; i++) {
-        for (const ceni_heap *h = lines[i]->heaps; h; h = h->next) {
+    for (unsigned i = 0; i < CENI_RANKS; i++) {
+        for (const ceni_heap *h = arena->lines[i].heaps; h; h = h->next) {
             if (!others || (h->stream && h->stream != only)) {
                 sum += h->free_bytes;
             }
@@ -128,14 +143,14 @@ static void describe_failure(cen_pool *pool, const request *r, uint64_t requeste
     *f = (cen_pool_failure){
         .requested_bytes = requested,
         .stream = r->stream->handle,
-        .live_bytes = (uint64_t)atomic_load(&pool->requested_live),
+        .live_bytes = (uint64_t)ceni_pool_requested(pool),
         .reserved_bytes = pool->stats.reserved_bytes,
         .limit_bytes = pool->limit,
         .largest_free_bytes = largest_free(r),
         .stranded_stream_bytes = free_bytes(pool, &pool->shared, r->stream, true),
         .pending_bytes = pool->stats.pending_bytes,
     };
-    for (const ceni_arena *a = pool->arenas; a; a = a->next) {
+    for (const ceni_arena *a = pool->shared.next; a; a = a->next) {
         f->stranded_private_bytes += a->released ? 0 : free_bytes(pool, a, NULL, false);
     }
     if (cen_device_mem_info(pool->device, &f->device_free_bytes, &total)) {
@@ -182,25 +197,25 @@ static bool ask(cen_pool *pool) {
         return false;
     }
     cen_pool_failure failure = pool->failure;
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     bool again = pool->options.retry(pool->options.retry_arg, &failure);
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     pool->stats.retries += again;
     return again;
 }
 
 cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, uint64_t alignment,
                             uint64_t requested, ceni_pstream *stream, ceni_block **block) {
-    request r = {arena,  size < CENI_SMALL_LIMIT ? &arena->small : &arena->large,
-                 size,   alignment,
-                 stream, CEN_OK};
-    if (pool->pending && !pool->capturing) {
+    request r = {arena, line_of(arena, size), size, alignment, stream, CEN_OK};
+    if (pool->freeing_streams > 1 && ++pool->since_settled >= SETTLE_EVERY) {
+        settle(pool, &r);
+    } else if (pool->pending && !pool->capturing) {
         ceni_pool_poll(pool);
     }
     ceni_block *found = climb(pool, &r);
     if (!found) {
         describe_failure(pool, &r, requested);
-        r.line = size < CENI_SMALL_LIMIT ? &arena->small : &arena->large;
+        r.line = line_of(arena, size);
         if (r.status != CEN_ERR_DEVICE_LOST && ask(pool)) {
             found = climb(pool, &r);
         }

@@ -50,7 +50,7 @@ ceni_segment *ceni_segment_new(ceni_line *line, ceni_segment *after, uint64_t ad
                                ceni_pool_page *page);
 void ceni_segment_delete(ceni_segment *segment);
 /* Enters a page into the pool's list and figures, and takes it out. */
-void ceni_page_add(cen_pool *pool, ceni_pool_page *page);
+void ceni_page_add(cen_pool *pool, const ceni_line *line, ceni_pool_page *page);
 void ceni_page_remove(cen_pool *pool, ceni_pool_page *page);
 /* Makes `stream` wait for what used the page last. */
 cen_status ceni_page_order(cen_pool *pool, ceni_pool_page *page, ceni_pstream *stream);
@@ -66,7 +66,8 @@ typedef struct ceni_growth {
     uint64_t bytes;      /* to create */
     uint64_t page_bytes; /* of each page; the last may be smaller */
 } ceni_growth;
-ceni_growth ceni_policy_growth(cen_pool *pool, const ceni_line *line, uint64_t need);
+/* For a block of `need` bytes that lacks `lack` of them. */
+ceni_growth ceni_policy_growth(cen_pool *pool, const ceni_line *line, uint64_t need, uint64_t lack);
 /* The same for plain segments, when no more than needed may be taken. */
 uint64_t ceni_policy_plain(const cen_pool *pool, uint64_t need);
 void ceni_policy_spend(cen_pool *pool, enum ceni_driver_kind kind, size_t handles);

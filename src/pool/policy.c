@@ -1,34 +1,30 @@
 /* What is worth its driver time.
  *
- * Growing makes pages; small pages are more often wholly idle and so can be moved, but each costs a
- * create, a map and its share of an access call. So pages are a share of what is reserved, finer
- * while the budget of optional driver time lasts, and coarser when it is used up; a pool that keeps
- * growing beyond its budget also grows in larger steps. The budget starts with a credit for warming
- * up, which decays, and is refilled at a share of the elapsed time.
+ * Small pages are more often wholly idle and so can be moved, but each costs a create, a map and
+ * its share of an access call. So pages are a share of what is reserved, and no finer than a share
+ * of the block they are made for. Growth is exact while the budget of driver time lasts; a pool
+ * that keeps growing beyond its budget grows in larger steps. The budget starts with a credit for
+ * warming up, which decays, and is refilled at a share of the elapsed time.
  *
- * Costs are those measured beside running kernels on an H200 (docs/design.md, decision 3); only
- * their ratios matter. */
+ * Costs are those measured beside running kernels on an H200 (docs/driver-costs.md); only their
+ * ratios matter. The shares were chosen by replaying recorded runs (docs/pool.md). */
 #include <math.h>
 
 #include "pool/page.h"
 
-#define START_CREDIT_US 150e3
-#define CREDIT_DECAY_US 300e3 /* the credit falls to 1/e in this time */
+#define START_CREDIT_US 100e3
+#define CREDIT_DECAY_US 500e3 /* the credit falls to 1/e in this time */
 #define BUDGET_CAP_US   2e3
-#define DEBT_CAP_US     3e3
-#define DEBT_SCALE_US   4e3 /* at this debt, growth goes in the largest steps */
-#define SPLIT_SHARE     0.2 /* of the budget that one growth may take for finer pages */
-#define FINE_SHARE      128 /* pages of reserved/128 while there is budget */
-#define COARSE_SHARE    64  /* pages of reserved/64 at most */
+#define DEBT_CAP_US     1e3 /* at this debt, growth goes in the largest steps */
+#define PAGE_SHARE      64  /* pages of reserved/64 */
 #define PAGE_MIN        ((uint64_t)4 << 20)
-#define PAGE_MAX        ((uint64_t)256 << 20)
-#define STEP_SHARE      200 /* growth of at least reserved/200 */
-#define STEP_SHARE_DEBT 48  /* and of reserved/48 when deep in debt */
+#define PAGE_MAX        ((uint64_t)512 << 20)
+#define PAGES_A_BLOCK   24   /* a block needs no finer pages than this many of its size */
+#define STEP_SHARE      1000 /* growth of at least reserved/1000 */
+#define STEP_SHARE_DEBT 20   /* and of reserved/20 when deep in debt */
 
 static const double call_us[] = {10, 0, 0, 180, 125, 0};
 static const double handle_us[] = {0, 130, 25, 40, 23, 100};
-/* A page more in a growth or a remap. */
-#define PAGE_US (130.0 + 25 + 40)
 
 static void tick(cen_pool *pool) {
     uint64_t now = ceni_pool_now_us(pool);
@@ -38,8 +34,8 @@ static void tick(cen_pool *pool) {
         double extra = pool->budget - BUDGET_CAP_US;
         pool->budget = BUDGET_CAP_US + extra * exp(-elapsed / CREDIT_DECAY_US);
     } else {
-        double refilled = pool->budget + elapsed * pool->options.driver_share;
-        pool->budget = refilled < BUDGET_CAP_US ? refilled : BUDGET_CAP_US;
+        double refilled = pool->budget + elapsed * fmax(pool->options.driver_share, 0);
+        pool->budget = fmin(refilled, BUDGET_CAP_US);
     }
 }
 
@@ -50,44 +46,43 @@ void ceni_policy_open(cen_pool *pool) {
 
 void ceni_policy_spend(cen_pool *pool, enum ceni_driver_kind kind, size_t handles) {
     pool->budget -= call_us[kind] + handle_us[kind] * (double)handles;
-    if (pool->budget < -DEBT_CAP_US) {
-        pool->budget = -DEBT_CAP_US;
-    }
+    pool->budget = fmax(pool->budget, -DEBT_CAP_US);
 }
 
 static uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
 }
 
-static uint64_t clamp(uint64_t value, uint64_t low, uint64_t high) {
-    return value < low ? low : value > high ? high : value;
+/* The least that a growth should add. A graph's pool keeps what it gets: it gets no more than that.
+ */
+static uint64_t step_of(const cen_pool *pool, const ceni_line *line) {
+    if (line->arena->id) {
+        return 0;
+    }
+    double least = (double)pool->stats.reserved_bytes / STEP_SHARE;
+    double most = (double)pool->stats.reserved_bytes / STEP_SHARE_DEBT;
+    double debt = pool->budget < 0 ? -pool->budget / DEBT_CAP_US : 0;
+    return (uint64_t)(least + (most - least) * debt);
 }
 
-ceni_growth ceni_policy_growth(cen_pool *pool, const ceni_line *line, uint64_t need) {
+ceni_growth ceni_policy_growth(cen_pool *pool, const ceni_line *line, uint64_t need,
+                               uint64_t lack) {
     uint64_t unit = pool->granularity;
-    need = round_up(need, unit);
+    lack = round_up(lack, unit);
     if (pool->options.page_bytes) {
         uint64_t page = round_up(pool->options.page_bytes, unit);
-        return (ceni_growth){round_up(need, page), page};
+        return (ceni_growth){round_up(lack, page), page};
     }
-    if (line->small) {
-        return (ceni_growth){need, need};
+    if (line->rank == CENI_SMALL) {
+        return (ceni_growth){lack, lack};
     }
     tick(pool);
-    uint64_t reserved = pool->stats.reserved_bytes;
-    uint64_t step = reserved / STEP_SHARE;
-    if (pool->budget < 0) {
-        double debt = -pool->budget / DEBT_SCALE_US;
-        step += (uint64_t)((double)(reserved / STEP_SHARE_DEBT - step) * (debt < 1 ? debt : 1));
-    }
-    uint64_t bytes = round_up(need > step ? need : step, unit);
-    uint64_t fine = clamp(reserved / FINE_SHARE, PAGE_MIN, PAGE_MAX);
-    uint64_t coarse = clamp(reserved / COARSE_SHARE, PAGE_MIN, PAGE_MAX);
-    uint64_t pages = (bytes + fine / 2) / fine;
-    uint64_t afford = 1 + (uint64_t)(pool->budget > 0 ? pool->budget * SPLIT_SHARE / PAGE_US : 0);
-    pages = pages < afford ? pages : afford;
-    uint64_t least = (bytes + coarse / 2) / coarse;
-    pages = pages > least ? pages : least;
+    uint64_t step = step_of(pool, line);
+    uint64_t bytes = round_up(lack > step ? lack : step, unit);
+    uint64_t page = pool->stats.reserved_bytes / PAGE_SHARE;
+    page = page < PAGE_MIN ? PAGE_MIN : page > PAGE_MAX ? PAGE_MAX : page;
+    page = page > need / PAGES_A_BLOCK ? page : need / PAGES_A_BLOCK;
+    uint64_t pages = (bytes + page / 2) / page;
     return (ceni_growth){bytes, round_up(pages ? bytes / pages : bytes, unit)};
 }
 

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "dev/call.h"
-#include "pool/pool_int.h"
+#include "pool/lookup.h"
 
 #define ALIGNMENT_MAX ((size_t)1 << 30)
 #define DRIVER_SHARE  0.01
@@ -18,11 +18,32 @@ uint64_t ceni_pool_now_us(const cen_pool *pool) {
                                   : ceni_now_ns() / 1000;
 }
 
-void ceni_pool_count_requested(cen_pool *pool, int64_t bytes) {
-    int64_t live = atomic_fetch_add_explicit(&pool->requested_live, bytes, memory_order_relaxed);
-    uint64_t now = live + bytes > 0 ? (uint64_t)(live + bytes) : 0;
+int64_t ceni_pool_requested(const cen_pool *pool) {
+    return atomic_load_explicit(&pool->requested_locked, memory_order_relaxed) +
+           atomic_load_explicit(&pool->requested_shards, memory_order_relaxed);
+}
+
+static void raise_peak(cen_pool *pool) {
+    int64_t live = ceni_pool_requested(pool);
+    uint64_t now = live > 0 ? (uint64_t)live : 0;
     uint64_t peak = atomic_load_explicit(&pool->requested_peak, memory_order_relaxed);
     while (now > peak && !atomic_compare_exchange_weak(&pool->requested_peak, &peak, now)) {
+    }
+}
+
+/* The lock makes this the only writer. */
+void ceni_pool_count_requested(cen_pool *pool, int64_t bytes) {
+    int64_t live = atomic_load_explicit(&pool->requested_locked, memory_order_relaxed);
+    atomic_store_explicit(&pool->requested_locked, live + bytes, memory_order_relaxed);
+    if (bytes > 0) {
+        raise_peak(pool);
+    }
+}
+
+void ceni_pool_count_shard(cen_pool *pool, int64_t bytes) {
+    atomic_fetch_add_explicit(&pool->requested_shards, bytes, memory_order_relaxed);
+    if (bytes > 0) {
+        raise_peak(pool);
     }
 }
 
@@ -58,20 +79,38 @@ static void debug_verify(cen_pool *pool) {
 #define debug_verify(pool) ((void)(pool))
 #endif
 
+void ceni_arena_open(ceni_arena *arena, uint64_t id) {
+    arena->id = id;
+    for (unsigned i = 0; i < CENI_RANKS; i++) {
+        arena->lines[i].arena = arena;
+        arena->lines[i].rank = (enum ceni_rank)i;
+    }
+}
+
+bool ceni_arena_open_to_all(const ceni_arena *arena) {
+    return !arena->id || arena->released;
+}
+
+ceni_line *ceni_line_next(cen_pool *pool, const ceni_line *line) {
+    if (!line) {
+        return pool->shared.lines;
+    }
+    if (line->rank + 1 < CENI_RANKS) {
+        return &line->arena->lines[line->rank + 1];
+    }
+    return line->arena->next ? line->arena->next->lines : NULL;
+}
+
 static cen_status open_pool(cen_pool *pool) {
-    pool->shared.small.small = true;
-    pool->shared.small.arena = pool->shared.large.arena = &pool->shared;
+    ceni_arena_open(&pool->shared, 0);
     pool->limit = pool->options.limit_bytes ? pool->options.limit_bytes : UINT64_MAX;
     if (pool->options.driver_share == 0) {
         pool->options.driver_share = DRIVER_SHARE;
     }
     ceni_policy_open(pool);
     cen_status status = ceni_index_open(pool);
-    if (!status) {
-        status = ceni_line_open(pool, &pool->shared.large);
-    }
-    if (!status) {
-        status = ceni_line_open(pool, &pool->shared.small);
+    for (unsigned i = 0; i < CENI_RANKS && !status; i++) {
+        status = ceni_line_open(pool, &pool->shared.lines[i]);
     }
     return status;
 }
@@ -87,10 +126,11 @@ cen_status cen_pool_create(cen_device *device, const cen_pool_options *options, 
     if (options && !(options->driver_share <= 1)) {
         return ceni_fail(CEN_ERR_INVALID, "cen_pool_create: driver_share is not a share");
     }
-    cen_pool *pool = ceni_calloc(1, sizeof *pool);
+    cen_pool *pool = ceni_aligned(_Alignof(cen_pool), sizeof *pool);
     if (!pool) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_create: no memory");
     }
+    memset(pool, 0, sizeof *pool);
     if (options) {
         memcpy(&pool->options, options,
                options->size < sizeof *options ? options->size : sizeof *options);
@@ -98,7 +138,6 @@ cen_status cen_pool_create(cen_device *device, const cen_pool_options *options, 
     pool->device = device;
     pool->granularity = device->granularity;
     pool->vmm = device->vmm;
-    pthread_mutex_init(&pool->lock, NULL);
     if (!pool->vmm) {
         ceni_log(CEN_LOG_WARN, "pool: the device has no virtual memory management: plain segments, "
                                "which cannot be remapped");
@@ -156,9 +195,9 @@ static void free_descriptors(cen_pool *pool) {
         pool->spare_blocks = b->next;
         ceni_free(b);
     }
-    while (pool->arenas) {
-        ceni_arena *a = pool->arenas;
-        pool->arenas = a->next;
+    while (pool->shared.next) {
+        ceni_arena *a = pool->shared.next;
+        pool->shared.next = a->next;
         ceni_free(a);
     }
 }
@@ -177,17 +216,16 @@ cen_status cen_pool_destroy(cen_pool *pool) {
         ceni_log(CEN_LOG_WARN, "pool: destroyed with %llu blocks of %llu bytes live",
                  (unsigned long long)stats.blocks, (unsigned long long)stats.requested_bytes);
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     pool->capturing = 0;
     ceni_magazines_flush(pool);
     status = ceni_pool_drain(pool);
     ceni_slabs_close(pool);
     ceni_pool_close_lines(pool);
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     free_descriptors(pool);
     close_streams(pool);
     ceni_index_close(pool);
-    pthread_mutex_destroy(&pool->lock);
     ceni_free(pool);
     return status;
 }
@@ -195,7 +233,7 @@ cen_status cen_pool_destroy(cen_pool *pool) {
 static cen_status alloc_block(cen_pool *pool, uint64_t size, uint64_t alignment, uint64_t requested,
                               ceni_pstream *stream, void **out) {
     ceni_block *block;
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     ceni_arena *route = atomic_load_explicit(&stream->route, memory_order_relaxed);
     cen_status status = ceni_pool_obtain(pool, route ? route : &pool->shared, size, alignment,
                                          requested, stream, &block);
@@ -206,7 +244,7 @@ static cen_status alloc_block(cen_pool *pool, uint64_t size, uint64_t alignment,
         *out = (void *)(uintptr_t)block->addr;
     }
     debug_verify(pool);
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
@@ -280,13 +318,13 @@ static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream) {
         b->uses = NULL;
         b->kind = CENI_BLOCK_PENDING;
         b->stream = stream;
-        b->epoch = ceni_stream_freeing(stream);
+        b->epoch = ceni_stream_freeing(pool, stream);
     }
     ceni_index_set(pool, b->addr, CENI_OWNER_FREED);
     pool->stats.frees++;
     ceni_pool_count_requested(pool, -(int64_t)requested);
     if (b->kind == CENI_BLOCK_LIVE) {
-        ceni_block_release(pool, b, stream, ceni_stream_freeing(stream));
+        ceni_block_release(pool, b, stream, ceni_stream_freeing(pool, stream));
     }
     return CEN_OK;
 }
@@ -309,10 +347,10 @@ cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream) {
     if (slab) {
         return ceni_slab_free(pool, slab, block, s);
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     status = free_block(pool, block, s);
     debug_verify(pool);
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
@@ -326,7 +364,7 @@ cen_status cen_pool_use(cen_pool *pool, void *block, cen_stream stream) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_use: no memory for a stream");
     }
     ceni_slab *slab = slab_of(pool, block);
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     ceni_block *b;
     if (slab) {
         status = ceni_slab_use(pool, slab, block, s);
@@ -334,7 +372,7 @@ cen_status cen_pool_use(cen_pool *pool, void *block, cen_stream stream) {
                (status = ceni_use_add(&b->uses, s))) {
         (void)ceni_fail(status, "cen_pool_use: no memory");
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
@@ -347,11 +385,11 @@ cen_status cen_pool_block_size(cen_pool *pool, const void *block, size_t *bytes)
     if (slab) {
         return ceni_slab_size(slab, block, bytes);
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     ceni_block *b;
     if (!(status = block_at(pool, block, "cen_pool_block_size", &b))) {
         *bytes = b->requested;
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }

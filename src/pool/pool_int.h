@@ -19,13 +19,14 @@
 #ifndef CENI_POOL_INT_H
 #define CENI_POOL_INT_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "cenote/pool.h"
 #include "dev/dev.h"
+#include "pool/lock.h"
 
-#define CENI_SMALL_LIMIT  ((uint64_t)1 << 20)  /* below: small line; from here on: large line */
+#define CENI_SMALL_LIMIT  ((uint64_t)1 << 20)  /* below: the small line */
+#define CENI_MEDIUM_LIMIT ((uint64_t)16 << 20) /* below: the medium line */
 #define CENI_SLAB_LIMIT   ((uint64_t)32 << 10) /* up to this: slabs */
 #define CENI_GRANULE_BITS 15 /* of the index: no two owners start in one granule */
 #define CENI_CLASSES      20
@@ -97,11 +98,16 @@ typedef struct ceni_use {
 struct ceni_heap {
     ceni_line *line;
     ceni_pstream *stream; /* NULL: anyone's */
-    ceni_heap *next;      /* of the line */
+    ceni_heap *next;      /* of the line, the youngest first */
+    size_t number;        /* of the line's heaps, from 0 */
     uint64_t free_bytes;
     uint64_t map[CENI_BINS / 64];
     ceni_block *bins[CENI_BINS];
 };
+
+/* Lines by the size of their blocks: what is short-lived and small does not break up what is large.
+ */
+enum ceni_rank { CENI_SMALL, CENI_MEDIUM, CENI_LARGE, CENI_RANKS };
 
 struct ceni_line {
     ceni_arena *arena;
@@ -109,17 +115,18 @@ struct ceni_line {
     ceni_segment *first_segment, *last_segment;
     ceni_block *first_block, *last_block;
     ceni_heap *heaps;
-    uint64_t reserved; /* bytes in active segments */
-    bool small;
+    ceni_heap *anyones; /* the one without a stream */
+    uint64_t reserved;  /* bytes in active segments */
+    enum ceni_rank rank;
 };
 
 struct ceni_arena {
     uint64_t id; /* 0: shared */
-    ceni_line small, large;
+    ceni_line lines[CENI_RANKS];
     ceni_slab *slabs[CENI_CLASSES]; /* with free objects, any stream */
     unsigned capturing;
-    bool released; /* the shared arena may use what is free in it */
-    ceni_arena *next;
+    bool released;    /* the shared arena may use what is free in it */
+    ceni_arena *next; /* the shared one is first */
 };
 
 /* Objects of one class, carved from a block. free_list holds the indices of the objects that are
@@ -131,6 +138,7 @@ struct ceni_slab {
     ceni_pstream *stream;
     ceni_slab *next, *prev; /* among the arena's slabs with free objects */
     uint32_t object_bytes, objects;
+    uint32_t inverse; /* of the object's 512-byte units, times 65536, rounded up */
     uint32_t free_count;
     uint8_t class_index;
     bool listed;
@@ -141,7 +149,7 @@ struct ceni_slab {
 
 /* Freed objects of one stream and processor, ready to be given out again. */
 typedef struct ceni_shard {
-    atomic_flag lock;
+    ceni_spin lock;
     uint8_t count[CENI_CLASSES];
     int64_t requested_delta; /* not yet in the pool's figures */
     uint64_t allocs, frees;
@@ -158,11 +166,12 @@ typedef struct ceni_mark {
 struct ceni_pstream {
     cen_stream handle;
     atomic_bool retired; /* released: its handle may be another stream's by now, or nobody's */
-    ceni_pstream *_Atomic next;  /* in its slot of the pool's table */
-    _Atomic(ceni_arena *) route; /* capturing into a private arena */
-    uint64_t epoch;              /* of frees made now */
-    uint64_t freed_epoch;        /* of the last free: a mark is needed if == epoch */
-    uint64_t done;               /* epochs up to this one are complete */
+    ceni_pstream *_Atomic next;   /* in its slot of the pool's table */
+    _Atomic(ceni_arena *) route;  /* capturing into a private arena */
+    ceni_heap *heaps[CENI_RANKS]; /* of the shared arena's lines */
+    uint64_t epoch;               /* of frees made now */
+    uint64_t freed_epoch;         /* of the last free: a mark is needed if == epoch */
+    uint64_t done;                /* epochs up to this one are complete */
     ceni_mark *marks, *last_mark;
     struct ceni_sync {
         ceni_pstream *stream;
@@ -189,20 +198,31 @@ enum ceni_driver_kind {
     CENI_RELEASE
 };
 
+/* What is only read while blocks come and go stands apart from what the lock's holder writes, and
+ * that apart from the tables. */
 struct cen_pool {
     cen_device *device;
+    _Atomic(void *) *index; /* address -> owner, two levels (index.c) */
     cen_pool_options options;
-    pthread_mutex_t lock;
     uint64_t granularity;
-    uint64_t limit; /* UINT64_MAX: none */
     bool vmm;
-    ceni_arena shared;
-    ceni_arena *arenas; /* private ones */
-    unsigned capturing; /* streams between capture begin and end */
     _Atomic(ceni_pstream *) streams[CENI_STREAM_SLOTS];
-    size_t stream_count;
-    ceni_pool_page *pages;
+
+    _Alignas(64) ceni_lock lock;
+    unsigned capturing; /* streams between capture begin and end */
     ceni_pending *pending;
+    ceni_block *spare_blocks; /* descriptors */
+    size_t stream_count;
+    unsigned freeing_streams;         /* with frees since the last look at streams */
+    unsigned since_settled;           /* allocations since streams were last looked at */
+    _Atomic int64_t requested_locked; /* written under the lock */
+    _Atomic uint64_t requested_peak;
+    cen_pool_stats stats; /* but for what magazines have yet to add */
+    cen_pool_failure failure;
+    bool failed;
+    uint64_t limit; /* UINT64_MAX: none */
+    ceni_arena shared;
+    ceni_pool_page *pages;
     size_t inactive_segments;
     struct ceni_object_use { /* uses of slab objects */
         void *object;
@@ -211,40 +231,42 @@ struct cen_pool {
     } * object_uses;
     cen_event *spare_events;
     size_t spare_event_count, spare_event_capacity;
-    _Atomic(void *) *index; /* address -> owner, two levels (index.c) */
-    /* spare descriptors */
-    ceni_block *spare_blocks;
-    /* figures: under the lock, but for those of magazines */
-    cen_pool_stats stats;
-    _Atomic int64_t requested_live;
-    _Atomic uint64_t requested_peak;
-    cen_pool_failure failure;
-    bool failed;
     /* budget of optional driver time, microseconds (policy.c) */
     double budget;
     uint64_t budget_time;
     uint64_t stamp;
     uint64_t debug_ops; /* debug builds: counts towards the next check */
+
+    _Alignas(64) _Atomic int64_t requested_shards; /* written under a shard's lock */
 };
 
 /* pool.c */
 /* CEN_ERR_INVALID: pool is NULL; CEN_ERR_FORKED: it is another process's. Logged. */
 cen_status ceni_pool_refuse(const cen_pool *pool, const char *call);
 uint64_t ceni_pool_now_us(const cen_pool *pool);
-void ceni_pool_count_requested(cen_pool *pool, int64_t bytes);
+/* What was asked for and is live: by the counts of the lock's holder, and those of magazines. */
+int64_t ceni_pool_requested(const cen_pool *pool);
+void ceni_pool_count_requested(cen_pool *pool, int64_t bytes); /* lock held */
+void ceni_pool_count_shard(cen_pool *pool, int64_t bytes);     /* what a shard has added up */
 void ceni_pool_count_reserved(cen_pool *pool, const ceni_line *line, int64_t bytes);
 
-/* index.c: which block or slab an address belongs to. Lookups take no lock. */
+/* index.c: which block or slab an address belongs to; lookup.h has the rest. */
 #define CENI_OWNER_SLAB  ((uintptr_t)1) /* tag of a slab in the index */
 #define CENI_OWNER_FREED ((uintptr_t)2) /* a block began here, and was freed */
 cen_status ceni_index_open(cen_pool *pool);
 void ceni_index_close(cen_pool *pool);
 cen_status ceni_index_reserve(cen_pool *pool, uint64_t addr, uint64_t size);
-void ceni_index_set(cen_pool *pool, uint64_t addr, uintptr_t owner);
-uintptr_t ceni_index_get(const cen_pool *pool, uint64_t addr);
+
+/* The lines of all arenas, the shared one's first: NULL begins, NULL ends. */
+ceni_line *ceni_line_next(cen_pool *pool, const ceni_line *line);
+void ceni_arena_open(ceni_arena *arena, uint64_t id);
+/* Whether the shared arena may use what is free in this one. */
+bool ceni_arena_open_to_all(const ceni_arena *arena);
 
 /* block.c: blocks, heaps. */
 ceni_heap *ceni_heap_get(cen_pool *pool, ceni_line *line, ceni_pstream *stream, bool create);
+/* The first bin from `bin` on that holds a block; CENI_BINS: none. */
+unsigned ceni_heap_bin(const ceni_heap *heap, unsigned bin);
 ceni_block *ceni_heap_find(const ceni_heap *heap, uint64_t size, uint64_t alignment);
 ceni_block *ceni_block_new(cen_pool *pool);
 void ceni_block_delete(cen_pool *pool, ceni_block *block);
@@ -286,13 +308,9 @@ void ceni_pool_close_lines(cen_pool *pool);
 /* Forgets released private pools that have nothing left, and their addresses. */
 void ceni_arenas_reap(cen_pool *pool);
 
-/* stream.c */
-/* The stream as the pool knows it, made if it does not; NULL: no host memory. */
-ceni_pstream *ceni_stream_get(cen_pool *pool, cen_stream handle);
-/* The same for a free, which may still name a stream that was released. */
-ceni_pstream *ceni_stream_named(cen_pool *pool, cen_stream handle);
+/* stream.c; finding a stream is in lookup.h */
 /* The epoch of a free made now. */
-uint64_t ceni_stream_freeing(ceni_pstream *stream);
+uint64_t ceni_stream_freeing(cen_pool *pool, ceni_pstream *stream);
 /* Whether a stream that the pool was told of is being captured. Breaks no capture. */
 bool ceni_pool_in_graph(cen_pool *pool);
 cen_status ceni_stream_mark(cen_pool *pool, ceni_pstream *stream);
@@ -312,7 +330,7 @@ cen_status ceni_slab_alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *stream,
 cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_pstream *stream);
 void ceni_slab_give_back(cen_pool *pool, ceni_slab *slab, void *object);
 cen_status ceni_slab_use(cen_pool *pool, ceni_slab *slab, void *object, ceni_pstream *stream);
-cen_status ceni_slab_size(const ceni_slab *slab, const void *object, size_t *bytes);
+cen_status ceni_slab_size(ceni_slab *slab, const void *object, size_t *bytes);
 void ceni_slabs_close(cen_pool *pool);
 void ceni_magazines_flush(cen_pool *pool);
 uint32_t ceni_class_bytes(unsigned class_index);

@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "pool/pool_int.h"
+#include "pool/lookup.h"
 
 #define SLAB_MIN_BYTES ((uint64_t)64 << 10)
 #define SLAB_OBJECTS   8
@@ -33,19 +33,15 @@ static unsigned class_of(uint64_t bytes) {
     return 8 + (log - 3) * 4 + ((units - 1) >> (log - 2) & 3);
 }
 
-static unsigned magazine_size(unsigned class_index) {
-    unsigned n = (unsigned)(((uint32_t)128 << 10) / ceni_class_bytes(class_index));
-    return n < 2 ? 2 : n > CENI_MAGAZINE ? CENI_MAGAZINE : n;
-}
+/* 128 KiB of objects, at most CENI_MAGAZINE. */
+static const uint8_t magazine_sizes[CENI_CLASSES] = {16, 16, 16, 16, 16, 16, 16, 16, 16, 16,
+                                                     16, 16, 12, 10, 9,  8,  6,  5,  4,  4};
 
-static void lock_shard(ceni_shard *shard) {
-    while (atomic_flag_test_and_set_explicit(&shard->lock, memory_order_acquire)) {
-        sched_yield();
-    }
-}
-
-static void unlock_shard(ceni_shard *shard) {
-    atomic_flag_clear_explicit(&shard->lock, memory_order_release);
+/* Which object of its slab begins at an address or lies around it. The multiplication divides
+ * exactly: a slab has at most 512 units, and what is rounded up is less than the divisor, 64. */
+static uint32_t object_index(const ceni_slab *slab, const void *object) {
+    uint64_t offset = (uint64_t)(uintptr_t)object - slab->addr;
+    return (uint32_t)(offset / CEN_POOL_ALIGNMENT * slab->inverse >> 16);
 }
 
 static ceni_shard *shard_of(ceni_shard *shards) {
@@ -99,6 +95,7 @@ static cen_status make_slab(cen_pool *pool, ceni_arena *arena, unsigned class_in
     slab->stream = stream;
     slab->object_bytes = object_bytes;
     slab->objects = slab->free_count = objects;
+    slab->inverse = (65535 + class_units[class_index]) / class_units[class_index];
     slab->class_index = (uint8_t)class_index;
     slab->free_list = free_list;
     for (uint32_t i = 0; i < objects; i++) {
@@ -118,14 +115,13 @@ static void free_slab(cen_pool *pool, ceni_slab *slab) {
         ceni_index_set(pool, at, CENI_OWNER_FREED);
     }
     unlist_slab(slab);
-    ceni_block_release(pool, slab->block, slab->stream, ceni_stream_freeing(slab->stream));
+    ceni_block_release(pool, slab->block, slab->stream, ceni_stream_freeing(pool, slab->stream));
     ceni_free(slab->free_list);
     ceni_free(slab);
 }
 
 void ceni_slab_give_back(cen_pool *pool, ceni_slab *slab, void *object) {
-    uint64_t index = ((uint64_t)(uintptr_t)object - slab->addr) / slab->object_bytes;
-    slab->free_list[slab->free_count++] = (uint16_t)index;
+    slab->free_list[slab->free_count++] = (uint16_t)object_index(slab, object);
     if (!slab->listed) {
         list_slab(slab);
     }
@@ -160,7 +156,14 @@ static ceni_slab *slab_at(const cen_pool *pool, const void *object) {
 }
 
 static _Atomic uint32_t *requested_of(ceni_slab *slab, const void *object) {
-    return &slab->requested[((uint64_t)(uintptr_t)object - slab->addr) / slab->object_bytes];
+    return &slab->requested[object_index(slab, object)];
+}
+
+/* The entry of the object that begins at an address; NULL if none does. */
+static _Atomic uint32_t *object_at(ceni_slab *slab, const void *object) {
+    uint32_t index = object_index(slab, object);
+    uint64_t addr = slab->addr + (uint64_t)index * slab->object_bytes;
+    return index < slab->objects && addr == (uintptr_t)object ? &slab->requested[index] : NULL;
 }
 
 static ceni_shard *new_shards(void) {
@@ -177,18 +180,18 @@ static ceni_shard *stream_shards(cen_pool *pool, ceni_pstream *stream) {
     if (shards) {
         return shards;
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     shards = atomic_load(&stream->shards);
     if (!shards && (shards = new_shards())) {
         atomic_store_explicit(&stream->shards, shards, memory_order_release);
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return shards;
 }
 
 /* Adds what a shard has counted to the pool's figures; the shard's lock is held. */
 static void publish(cen_pool *pool, ceni_shard *shard) {
-    ceni_pool_count_requested(pool, shard->requested_delta);
+    ceni_pool_count_shard(pool, shard->requested_delta);
     shard->requested_delta = 0;
 }
 
@@ -204,8 +207,8 @@ static void count(cen_pool *pool, ceni_shard *shard, int64_t bytes) {
 /* Fills half a magazine's worth from slabs. */
 static cen_status refill(cen_pool *pool, unsigned class_index, ceni_pstream *stream, void **objects,
                          unsigned *count) {
-    unsigned want = (magazine_size(class_index) + 1) / 2;
-    pthread_mutex_lock(&pool->lock);
+    unsigned want = (magazine_sizes[class_index] + 1u) / 2;
+    ceni_lock_take(&pool->lock);
     cen_status status = CEN_OK;
     *count = 0;
     while (*count < want) {
@@ -218,28 +221,28 @@ static cen_status refill(cen_pool *pool, unsigned class_index, ceni_pstream *str
             break; /* one is enough: do not make a slab for the sake of the magazine */
         }
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return *count ? CEN_OK : status;
 }
 
 static void return_objects(cen_pool *pool, void *const *objects, unsigned count) {
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     for (unsigned i = 0; i < count; i++) {
         ceni_slab_give_back(pool, slab_at(pool, objects[i]), objects[i]);
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
 }
 
 static cen_status alloc_private(cen_pool *pool, ceni_arena *arena, uint64_t bytes,
                                 ceni_pstream *stream, void **object) {
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     cen_status status = take_object(pool, arena, class_of(bytes), stream, object);
     if (!status) {
         atomic_store(requested_of(slab_at(pool, *object), *object), (uint32_t)bytes);
         ceni_pool_count_requested(pool, (int64_t)bytes);
         pool->stats.allocs++;
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
@@ -255,15 +258,15 @@ cen_status ceni_slab_alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *stream,
     unsigned c = class_of(bytes), fresh = 0, over = 0;
     void *objects[CENI_MAGAZINE], *got;
     ceni_shard *shard = shard_of(shards);
-    lock_shard(shard);
+    ceni_spin_take(&shard->lock);
     if (!shard->count[c]) {
-        unlock_shard(shard);
+        ceni_spin_leave(&shard->lock);
         cen_status status = refill(pool, c, stream, objects, &fresh);
         if (status) {
             return status;
         }
         got = objects[--fresh];
-        lock_shard(shard);
+        ceni_spin_take(&shard->lock);
         while (over < fresh && shard->count[c] < CENI_MAGAZINE) {
             shard->object[c][shard->count[c]++] = objects[over++];
         }
@@ -272,7 +275,7 @@ cen_status ceni_slab_alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *stream,
     }
     shard->allocs++;
     count(pool, shard, (int64_t)bytes);
-    unlock_shard(shard);
+    ceni_spin_leave(&shard->lock);
     if (over < fresh) {
         return_objects(pool, objects + over, fresh - over);
     }
@@ -282,12 +285,9 @@ cen_status ceni_slab_alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *stream,
     return CEN_OK;
 }
 
-cen_status ceni_slab_size(const ceni_slab *slab, const void *object, size_t *bytes) {
-    uint64_t offset = (uint64_t)(uintptr_t)object - slab->addr;
-    uint64_t index = offset / slab->object_bytes;
-    uint32_t requested = offset % slab->object_bytes || index >= slab->objects
-                             ? 0
-                             : atomic_load(&slab->requested[index]);
+cen_status ceni_slab_size(ceni_slab *slab, const void *object, size_t *bytes) {
+    _Atomic uint32_t *at = object_at(slab, object);
+    uint32_t requested = at ? atomic_load(at) : 0;
     if (!requested) {
         return ceni_fail(CEN_ERR_FOREIGN_POINTER, "pool: %p is no live block", object);
     }
@@ -319,15 +319,12 @@ cen_status ceni_slab_use(cen_pool *pool, ceni_slab *slab, void *object, ceni_pst
 }
 
 void ceni_slabs_close(cen_pool *pool) {
-    for (ceni_arena *a = &pool->shared; a; a = a == &pool->shared ? pool->arenas : a->next) {
-        ceni_line *lines[] = {&a->small, &a->large};
-        for (size_t i = 0; i < 2; i++) {
-            for (ceni_block *b = lines[i]->first_block; b; b = b->next) {
-                if (b->slab) {
-                    ceni_free(b->slab->free_list);
-                    ceni_free(b->slab);
-                    b->slab = NULL;
-                }
+    for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        for (ceni_block *b = l->first_block; b; b = b->next) {
+            if (b->slab) {
+                ceni_free(b->slab->free_list);
+                ceni_free(b->slab);
+                b->slab = NULL;
             }
         }
     }
@@ -346,7 +343,7 @@ static struct ceni_object_use **find_uses(cen_pool *pool, const void *object) {
 /* Frees past the magazines: for a private pool, another stream, or with uses. */
 static cen_status free_slowly(cen_pool *pool, ceni_slab *slab, void *object, uint32_t bytes,
                               ceni_pstream *stream) {
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     struct ceni_object_use **at = find_uses(pool, object), *noted = *at;
     ceni_use *fresh = NULL, **uses = noted ? &noted->uses : &fresh;
     cen_status status = stream == slab->stream ? CEN_OK : ceni_use_add(uses, stream);
@@ -368,17 +365,16 @@ static cen_status free_slowly(cen_pool *pool, ceni_slab *slab, void *object, uin
         pool->stats.frees++;
         ceni_pool_count_requested(pool, -(int64_t)bytes);
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
 cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_pstream *stream) {
-    uint64_t offset = (uint64_t)(uintptr_t)object - slab->addr;
-    if (offset % slab->object_bytes || offset / slab->object_bytes >= slab->objects) {
+    _Atomic uint32_t *requested = object_at(slab, object);
+    if (!requested) {
         return ceni_fail(CEN_ERR_FOREIGN_POINTER, "cen_pool_free: %p is inside a block", object);
     }
-    uint32_t bytes = atomic_exchange_explicit(&slab->requested[offset / slab->object_bytes], 0,
-                                              memory_order_acq_rel);
+    uint32_t bytes = atomic_exchange_explicit(requested, 0, memory_order_acq_rel);
     if (!bytes) {
         return ceni_fail(CEN_ERR_DOUBLE_FREE, "cen_pool_free: %p is free already", object);
     }
@@ -389,8 +385,8 @@ cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_ps
     unsigned c = slab->class_index, spill = 0;
     void *objects[CENI_MAGAZINE];
     ceni_shard *shard = shard_of(shards);
-    lock_shard(shard);
-    if (shard->count[c] >= magazine_size(c)) {
+    ceni_spin_take(&shard->lock);
+    if (shard->count[c] >= magazine_sizes[c]) {
         spill = (shard->count[c] + 1u) / 2;
         shard->count[c] = (uint8_t)(shard->count[c] - spill);
         memcpy(objects, shard->object[c], spill * sizeof *objects);
@@ -399,7 +395,7 @@ cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_ps
     shard->object[c][shard->count[c]++] = object;
     shard->frees++;
     count(pool, shard, -(int64_t)bytes);
-    unlock_shard(shard);
+    ceni_spin_leave(&shard->lock);
     if (spill) {
         return_objects(pool, objects, spill);
     }
@@ -409,11 +405,11 @@ cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_ps
 static void flush_shard(cen_pool *pool, ceni_shard *shard) {
     for (unsigned c = 0; c < CENI_CLASSES; c++) {
         void *objects[CENI_MAGAZINE];
-        lock_shard(shard);
+        ceni_spin_take(&shard->lock);
         unsigned count = shard->count[c];
         memcpy(objects, shard->object[c], count * sizeof *objects);
         shard->count[c] = 0;
-        unlock_shard(shard);
+        ceni_spin_leave(&shard->lock);
         for (unsigned i = 0; i < count; i++) {
             ceni_slab_give_back(pool, slab_at(pool, objects[i]), objects[i]);
         }

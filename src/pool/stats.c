@@ -1,23 +1,20 @@
 /* Figures, walks, and the calls that manage the pool as a whole. */
-#include <sched.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "pool/pool_int.h"
+#include "pool/lookup.h"
 
 /* Adds what magazines have counted, and takes their share of the requested bytes out of them. */
 static int64_t add_shards(const ceni_pstream *s, cen_pool_stats *stats) {
     ceni_shard *shards = atomic_load(&s->shards);
     int64_t delta = 0;
     for (unsigned k = 0; shards && k < CENI_SHARDS; k++) {
-        while (atomic_flag_test_and_set_explicit(&shards[k].lock, memory_order_acquire)) {
-            sched_yield();
-        }
+        ceni_spin_take(&shards[k].lock);
         stats->allocs += shards[k].allocs;
         stats->frees += shards[k].frees;
         delta += shards[k].requested_delta;
         shards[k].requested_delta = 0;
-        atomic_flag_clear_explicit(&shards[k].lock, memory_order_release);
+        ceni_spin_leave(&shards[k].lock);
     }
     return delta;
 }
@@ -32,7 +29,7 @@ static cen_pool_stats collect(cen_pool *pool) {
         }
     }
     ceni_pool_count_requested(pool, delta); /* here, so that the peak knows what was reported */
-    int64_t live = atomic_load(&pool->requested_live);
+    int64_t live = ceni_pool_requested(pool);
     s.requested_bytes = live > 0 ? (uint64_t)live : 0;
     s.requested_peak_bytes = atomic_load(&pool->requested_peak);
     s.blocks = s.allocs - s.frees;
@@ -49,17 +46,6 @@ static uint64_t largest_free(const ceni_line *line) {
     return largest;
 }
 
-static uint64_t count_segments(const ceni_arena *arena) {
-    uint64_t count = 0;
-    for (const ceni_segment *s = arena->small.first_segment; s; s = s->next) {
-        count++;
-    }
-    for (const ceni_segment *s = arena->large.first_segment; s; s = s->next) {
-        count++;
-    }
-    return count;
-}
-
 cen_status cen_pool_get_stats(cen_pool *pool, cen_pool_stats *out) {
     cen_status status = ceni_pool_refuse(pool, "cen_pool_get_stats");
     if (!status && !out) {
@@ -68,14 +54,16 @@ cen_status cen_pool_get_stats(cen_pool *pool, cen_pool_stats *out) {
     if (status) {
         return status;
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     cen_pool_stats s = collect(pool);
-    s.largest_free_bytes = largest_free(&pool->shared.large);
-    s.segments = count_segments(&pool->shared);
-    for (const ceni_arena *a = pool->arenas; a; a = a->next) {
-        s.segments += count_segments(a);
+    for (const ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        uint64_t largest = ceni_arena_open_to_all(l->arena) ? largest_free(l) : 0;
+        s.largest_free_bytes = largest > s.largest_free_bytes ? largest : s.largest_free_bytes;
+        for (const ceni_segment *g = l->first_segment; g; g = g->next) {
+            s.segments++;
+        }
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     *out = s;
     return CEN_OK;
 }
@@ -85,11 +73,11 @@ cen_status cen_pool_reset_peaks(cen_pool *pool) {
     if (status) {
         return status;
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     atomic_store(&pool->requested_peak, collect(pool).requested_bytes);
     pool->stats.allocated_peak_bytes = pool->stats.allocated_bytes;
     pool->stats.reserved_peak_bytes = pool->stats.reserved_bytes;
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return CEN_OK;
 }
 
@@ -101,12 +89,12 @@ cen_status cen_pool_last_failure(cen_pool *pool, cen_pool_failure *failure) {
     if (status) {
         return status;
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     status = pool->failed ? CEN_OK : CEN_ERR_NOT_FOUND;
     if (!status) {
         *failure = pool->failure;
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
@@ -175,13 +163,12 @@ cen_status cen_pool_walk(cen_pool *pool, bool (*fn)(void *arg, const cen_pool_bl
     if (status) {
         return status;
     }
-    pthread_mutex_lock(&pool->lock);
-    bool go = walk_line(pool, &pool->shared.small, fn, arg) &&
-              walk_line(pool, &pool->shared.large, fn, arg);
-    for (const ceni_arena *a = pool->arenas; a && go; a = a->next) {
-        go = walk_line(pool, &a->small, fn, arg) && walk_line(pool, &a->large, fn, arg);
+    ceni_lock_take(&pool->lock);
+    bool go = true;
+    for (ceni_line *l = ceni_line_next(pool, NULL); l && go; l = ceni_line_next(pool, l)) {
+        go = walk_line(pool, l, fn, arg);
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return CEN_OK;
 }
 
@@ -190,9 +177,9 @@ cen_status cen_pool_set_limit(cen_pool *pool, uint64_t bytes) {
     if (status) {
         return status;
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     pool->limit = bytes ? bytes : UINT64_MAX;
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return CEN_OK;
 }
 
@@ -201,7 +188,7 @@ cen_status cen_pool_preallocate(cen_pool *pool, uint64_t bytes) {
     if (status) {
         return status;
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     uint64_t reserved = pool->stats.reserved_bytes;
     if (bytes > pool->device->total_bytes) {
         status = ceni_fail(CEN_ERR_DEVICE_MEMORY,
@@ -209,13 +196,13 @@ cen_status cen_pool_preallocate(cen_pool *pool, uint64_t bytes) {
                            "the device has",
                            (unsigned long long)bytes);
     } else if (reserved < bytes) { /* nobody used it yet: it is anyone's */
-        status = ceni_line_extend(pool, &pool->shared.large, bytes - reserved, NULL);
+        status = ceni_line_extend(pool, &pool->shared.lines[CENI_LARGE], bytes - reserved, NULL);
         if (status == CEN_ERR_DEVICE_MEMORY) {
             (void)ceni_fail(status, "cen_pool_preallocate: no room for %llu bytes beside %llu",
                             (unsigned long long)(bytes - reserved), (unsigned long long)reserved);
         }
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }
 
@@ -224,7 +211,7 @@ cen_status cen_pool_trim(cen_pool *pool, uint64_t keep_bytes, bool wait, uint64_
     if (status) {
         return status;
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     status = pool->capturing ? ceni_fail(CEN_ERR_CAPTURE, "cen_pool_trim: a stream is capturing")
                              : CEN_OK;
     uint64_t returned = 0;
@@ -234,7 +221,7 @@ cen_status cen_pool_trim(cen_pool *pool, uint64_t keep_bytes, bool wait, uint64_
         status = wait ? ceni_pool_drain(pool) : CEN_OK;
         returned = ceni_pool_release_idle(pool, keep_bytes);
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     if (!status && returned_bytes) {
         *returned_bytes = returned;
     }
@@ -250,7 +237,7 @@ cen_status cen_pool_stream_release(cen_pool *pool, cen_stream stream) {
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_stream_release: no memory");
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     status = pool->capturing
                  ? ceni_fail(CEN_ERR_CAPTURE, "cen_pool_stream_release: a stream is capturing")
                  : CEN_OK;
@@ -260,6 +247,6 @@ cen_status cen_pool_stream_release(cen_pool *pool, cen_stream stream) {
         atomic_store(&s->retired, !status);
         ceni_pool_settle(pool, true);
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }

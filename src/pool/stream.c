@@ -8,46 +8,22 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "pool/pool_int.h"
+#include "pool/lookup.h"
 
-static unsigned slot_of(cen_stream handle) {
-    return (unsigned)((uint64_t)handle * 0x9E3779B97F4A7C15u >> 58) % CENI_STREAM_SLOTS;
-}
-
-static ceni_pstream *lookup(cen_pool *pool, cen_stream handle, bool retired) {
-    ceni_pstream *s = atomic_load_explicit(&pool->streams[slot_of(handle)], memory_order_acquire);
-    while (s && (s->handle != handle ||
-                 atomic_load_explicit(&s->retired, memory_order_relaxed) != retired)) {
-        s = atomic_load_explicit(&s->next, memory_order_acquire);
-    }
-    return s;
-}
-
-/* The table only grows, so looking up takes no lock; adding takes the pool's, which the caller of
- * the first use of a stream does not hold. */
-ceni_pstream *ceni_stream_get(cen_pool *pool, cen_stream handle) {
-    ceni_pstream *s = lookup(pool, handle, false);
-    if (s) {
-        return s;
-    }
-    pthread_mutex_lock(&pool->lock);
-    s = lookup(pool, handle, false);
+/* Adding takes the lock, which the caller of the first use of a stream does not hold. */
+ceni_pstream *ceni_stream_add(cen_pool *pool, cen_stream handle) {
+    ceni_lock_take(&pool->lock);
+    ceni_pstream *s = ceni_stream_find(pool, handle, false);
     if (!s && (s = ceni_calloc(1, sizeof *s))) {
         s->handle = handle;
         s->epoch = 1;
-        _Atomic(ceni_pstream *) *slot = &pool->streams[slot_of(handle)];
+        _Atomic(ceni_pstream *) *slot = &pool->streams[ceni_stream_slot(handle)];
         atomic_store_explicit(&s->next, atomic_load(slot), memory_order_relaxed);
         atomic_store_explicit(slot, s, memory_order_release);
         pool->stream_count++;
     }
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return s;
-}
-
-ceni_pstream *ceni_stream_named(cen_pool *pool, cen_stream handle) {
-    ceni_pstream *s = lookup(pool, handle, false);
-    s = s ? s : lookup(pool, handle, true);
-    return s ? s : ceni_stream_get(pool, handle);
 }
 
 /* Nothing was submitted to a released stream since the mark that its release made. */
@@ -55,9 +31,12 @@ static uint64_t epoch_now(const ceni_pstream *stream) {
     return atomic_load(&stream->retired) ? stream->epoch - 1 : stream->epoch;
 }
 
-uint64_t ceni_stream_freeing(ceni_pstream *stream) {
+uint64_t ceni_stream_freeing(cen_pool *pool, ceni_pstream *stream) {
     uint64_t epoch = epoch_now(stream);
-    stream->freed_epoch = epoch > stream->freed_epoch ? epoch : stream->freed_epoch;
+    if (epoch > stream->freed_epoch) {
+        stream->freed_epoch = epoch;
+        pool->freeing_streams++;
+    }
     return epoch;
 }
 
@@ -199,7 +178,30 @@ static void mark_if_freed(cen_pool *pool, ceni_pstream *stream) {
     }
 }
 
+/* Blocks of a stream whose work is complete become anyone's. With several streams in use what they
+ * merge with is in no stream's heap, so the list that is gone through loses only them. */
+static void settle_heap(cen_pool *pool, ceni_heap *heap) {
+    for (unsigned bin = ceni_heap_bin(heap, 0); bin < CENI_BINS;
+         bin = ceni_heap_bin(heap, bin + 1)) {
+        for (ceni_block *b = heap->bins[bin], *next; b; b = next) {
+            next = b->bin_next;
+            if (ceni_stream_passed(b->stream, b->epoch)) {
+                ceni_block_unbin(b);
+                (void)ceni_block_release(pool, b, NULL, b->epoch);
+            }
+        }
+    }
+}
+
 static void settle_line(cen_pool *pool, ceni_line *line) {
+    if (pool->stream_count > 1) {
+        for (ceni_heap *h = line->heaps; h; h = h->next) {
+            if (h->stream && h->free_bytes) {
+                settle_heap(pool, h);
+            }
+        }
+        return;
+    }
     for (ceni_block *b = line->first_block; b; b = b->next) {
         if (b->kind == CENI_BLOCK_FREE && b->stream && ceni_stream_passed(b->stream, b->epoch)) {
             ceni_block_unbin(b);
@@ -216,16 +218,15 @@ void ceni_pool_settle(cen_pool *pool, bool mark) {
     }
     if (mark) {
         each_stream(pool, mark_if_freed);
+        pool->freeing_streams = 0;
     }
     ceni_pool_poll(pool);
-    settle_line(pool, &pool->shared.small);
-    settle_line(pool, &pool->shared.large);
-    for (ceni_arena *a = pool->arenas; a; a = a->next) {
-        settle_line(pool, &a->small);
-        settle_line(pool, &a->large);
+    for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        settle_line(pool, l);
     }
 }
 
+/* Waits for a stream's marks; what fails stays marked, and is not reusable. */
 static cen_status drain_stream(cen_pool *pool, ceni_pstream *stream) {
     cen_status status = CEN_OK;
     while (stream->marks && !(status = cen_event_sync(pool->device, stream->marks->event))) {

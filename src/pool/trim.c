@@ -127,21 +127,28 @@ static uint64_t release_line(cen_pool *pool, ceni_line *line, uint64_t keep_byte
 
 static void close_line(cen_pool *pool, ceni_line *line);
 
+/* True if nothing is left of a released arena but its reservations. */
+static bool is_empty(cen_pool *pool, ceni_arena *arena) {
+    bool empty = arena->released;
+    for (unsigned i = 0; i < CENI_RANKS && arena->released; i++) {
+        ceni_line_drop_inactive(pool, &arena->lines[i]);
+        empty = empty && !arena->lines[i].first_segment;
+    }
+    return empty;
+}
+
 void ceni_arenas_reap(cen_pool *pool) {
-    for (ceni_arena **at = &pool->arenas; *at;) {
+    for (ceni_arena **at = &pool->shared.next; *at;) {
         ceni_arena *a = *at;
-        if (a->released) {
-            ceni_line_drop_inactive(pool, &a->large);
-            ceni_line_drop_inactive(pool, &a->small);
-        }
-        if (a->released && !a->large.first_segment && !a->small.first_segment) {
-            close_line(pool, &a->large);
-            close_line(pool, &a->small);
-            *at = a->next;
-            ceni_free(a);
-        } else {
+        if (!is_empty(pool, a)) {
             at = &a->next;
+            continue;
         }
+        for (unsigned i = 0; i < CENI_RANKS; i++) {
+            close_line(pool, &a->lines[i]);
+        }
+        *at = a->next;
+        ceni_free(a);
     }
 }
 
@@ -150,13 +157,8 @@ uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes) {
         return 0;
     }
     uint64_t returned = release_unmapped(pool);
-    returned += release_line(pool, &pool->shared.large, keep_bytes);
-    returned += release_line(pool, &pool->shared.small, keep_bytes);
-    for (ceni_arena *a = pool->arenas; a; a = a->next) {
-        if (a->released) {
-            returned += release_line(pool, &a->large, keep_bytes);
-            returned += release_line(pool, &a->small, keep_bytes);
-        }
+    for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        returned += ceni_arena_open_to_all(l->arena) ? release_line(pool, l, keep_bytes) : 0;
     }
     ceni_arenas_reap(pool);
     return returned;
@@ -196,11 +198,8 @@ static void close_line(cen_pool *pool, ceni_line *line) {
 }
 
 void ceni_pool_close_lines(cen_pool *pool) {
-    close_line(pool, &pool->shared.small);
-    close_line(pool, &pool->shared.large);
-    for (ceni_arena *a = pool->arenas; a; a = a->next) {
-        close_line(pool, &a->small);
-        close_line(pool, &a->large);
+    for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        close_line(pool, l);
     }
     while (pool->pages) {
         ceni_pool_page *page = pool->pages;

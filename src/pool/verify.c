@@ -1,6 +1,6 @@
 /* The pool's invariants, checked one by one. Each check logs the first violation it finds. */
 #include "base/log.h"
-#include "pool/pool_int.h"
+#include "pool/lookup.h"
 
 #define BAD(...) ceni_fail(CEN_ERR_CORRUPT, "pool: " __VA_ARGS__)
 #define HEX(x)   ((unsigned long long)(x))
@@ -42,6 +42,12 @@ static cen_status check_heaps(const ceni_line *line, uint64_t free_bytes) {
     uint64_t sum = 0;
     for (const ceni_heap *h = line->heaps; h; h = h->next) {
         uint64_t in_heap = 0;
+        const ceni_heap *noted = !h->stream        ? line->anyones
+                                 : line->arena->id ? h
+                                                   : h->stream->heaps[line->rank];
+        if (h->line != line || noted != h) {
+            return BAD("a heap is not the one that its stream and line note");
+        }
         for (unsigned bin = 0; bin < CENI_BINS; bin++) {
             bool marked = h->map[bin / 64] >> bin % 64 & 1;
             if (marked != (h->bins[bin] != NULL)) {
@@ -168,15 +174,9 @@ static cen_status check_line(const cen_pool *pool, const ceni_line *line, uint64
 
 cen_status ceni_pool_check(cen_pool *pool) {
     uint64_t allocated = 0, reserved = 0;
-    cen_status status = check_line(pool, &pool->shared.small, &allocated, &reserved);
-    if (!status) {
-        status = check_line(pool, &pool->shared.large, &allocated, &reserved);
-    }
-    for (const ceni_arena *a = pool->arenas; a && !status; a = a->next) {
-        status = check_line(pool, &a->small, &allocated, &reserved);
-        if (!status) {
-            status = check_line(pool, &a->large, &allocated, &reserved);
-        }
+    cen_status status = CEN_OK;
+    for (ceni_line *l = ceni_line_next(pool, NULL); l && !status; l = ceni_line_next(pool, l)) {
+        status = check_line(pool, l, &allocated, &reserved);
     }
     if (!status) {
         status = check_pages(pool);
@@ -200,8 +200,8 @@ cen_status cen_pool_verify(cen_pool *pool) {
     if (status) {
         return status;
     }
-    pthread_mutex_lock(&pool->lock);
+    ceni_lock_take(&pool->lock);
     status = ceni_pool_check(pool);
-    pthread_mutex_unlock(&pool->lock);
+    ceni_lock_leave(&pool->lock);
     return status;
 }

@@ -18,7 +18,7 @@ static cen_status claim(cen_pool *pool, ceni_block *b, ceni_pstream *stream) {
         ceni_block_unbin(b);
         b->stream = stream;
         b->epoch = stream->epoch;
-        stream->freed_epoch = stream->epoch;
+        (void)ceni_stream_freeing(pool, stream);
         ceni_block_bin(pool, b);
     }
     return status;
@@ -64,6 +64,7 @@ bool ceni_line_gather(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstre
 
 /* How much of each active segment is free at its two ends, and which pages are idle. */
 static void measure(const cen_pool *pool, ceni_line *line, const ceni_pstream *stream) {
+    bool open = ceni_arena_open_to_all(line->arena); /* a graph's pages stay where they are */
     ceni_block *b = line->first_block;
     for (ceni_segment *s = line->first_segment; s; s = s->next) {
         if (!s->active) {
@@ -85,7 +86,7 @@ static void measure(const cen_pool *pool, ceni_line *line, const ceni_pstream *s
             reach = to;
         }
         if (s->page) {
-            s->page->idle = s->free_head == s->size;
+            s->page->idle = open && s->free_head == s->size;
         }
     }
 }
@@ -164,11 +165,8 @@ bool ceni_line_reactivate(cen_pool *pool, ceni_line *line, uint64_t need, ceni_p
     if (!pool->inactive_segments || line->arena->id) {
         return false;
     }
-    measure(pool, &pool->shared.small, stream);
-    measure(pool, &pool->shared.large, stream);
-    for (ceni_arena *a = pool->arenas; a; a = a->next) {
-        measure(pool, &a->small, stream);
-        measure(pool, &a->large, stream);
+    for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        measure(pool, l, stream);
     }
     window best = {0}, w;
     for (ceni_segment *s = line->first_segment; s; s = s->next) {

@@ -49,7 +49,7 @@ static cen_status add(replay *r, const ceni_record *record) {
 
 /* The stack of the latest block alive with frames and exactly this size. */
 static uint32_t like(const replay *r, uint64_t size) {
-    const uint64_t *at = size >= MIN_LIKE ? ceni_map_get(&r->by_size, size) : NULL;
+    const uint64_t *at = ceni_map_get(&r->by_size, size);
     if (!at) {
         return CEN_NO_STACK;
     }

@@ -92,18 +92,16 @@ enum ceni_kind {
 };
 
 /* The strings that the reader knows, interned first, so that their index is this enum. */
-#define CENI_WORD_MAP(X)                                                                           \
-    X(action)                                                                                      \
-    X(addr)                                                                                        \
-    X(size)                                                                                        \
-    X(stream) X(time_us) X(frames) X(device_free) X(filename) X(line) X(name) X(address)           \
-        X(requested_size) X(state) X(history) X(real_size) X(device) X(total_size) X(segment_type) \
-            X(segment_pool_id) X(is_expandable) X(blocks) X(segments) X(device_traces)             \
-                X(allocator_settings) X(external_annotations) X(stage) X(alloc) X(free_requested)  \
-                    X(free_completed) X(segment_alloc) X(segment_free) X(segment_map)              \
-                        X(segment_unmap) X(snapshot) X(oom) X(inactive) X(active_allocated)        \
-                            X(active_pending_free) X(active_awaiting_free) X(small) X(large)       \
-                                X(START) X(END)
+/* clang-format off */
+#define CENI_WORD_MAP(X) \
+    X(action) X(addr) X(size) X(stream) X(time_us) X(frames) X(device_free) X(filename) \
+    X(line) X(name) X(address) X(requested_size) X(state) X(history) X(real_size) X(device) \
+    X(total_size) X(segment_type) X(segment_pool_id) X(is_expandable) X(blocks) X(segments) \
+    X(device_traces) X(allocator_settings) X(external_annotations) X(stage) X(alloc) \
+    X(free_requested) X(free_completed) X(segment_alloc) X(segment_free) X(segment_map) \
+    X(segment_unmap) X(snapshot) X(oom) X(inactive) X(active_allocated) \
+    X(active_pending_free) X(active_awaiting_free) X(small) X(large) X(START) X(END)
+/* clang-format on */
 enum ceni_word {
 #define CENI_WORD_ENUM(word) CENI_W_##word,
     CENI_WORD_MAP(CENI_WORD_ENUM)

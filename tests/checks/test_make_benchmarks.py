@@ -52,6 +52,14 @@ class Benchmarks(unittest.TestCase):
         self.result["figures"][0]["median"] = 0.55
         self.assertEqual(self.run_tool("--check").returncode, 1)
 
+    def test_further_peers(self):
+        self.result["figures"][0]["also"] = [{"name": "third", "median": 2, "spread": [2, 2]}]
+        self.run_tool()
+        self.assertIn("| other: 1 [0.9, 1.1]; third: 2 | 2.00 x as good |",
+                      (self.root / "docs" / "benchmarks.md").read_text())
+        del self.result["figures"][0]["also"][0]["name"]
+        self.refused("also without a peer or a name")
+
     def test_more_is_better(self):
         self.result["figures"][0]["unit"] = "GB/s"
         self.run_tool()

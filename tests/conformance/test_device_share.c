@@ -2,6 +2,7 @@
 #include "tests/conformance/suite.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -50,6 +51,11 @@ static void what_cannot_be_shared_is_refused(void **state) {
         OK(ceni_dev_page_create(d, d->granularity, CENI_PAGE_EXPORTABLE, &page));
         OK(ceni_dev_page_export(d, page, &fd));
         FAILS(CEN_ERR_INVALID, ceni_dev_page_import(d, fd, 2 * d->granularity, &page));
+        assert_true(ftruncate(fd, 0) < 0); /* an importer cannot be left with nothing */
+        close(fd);
+        fd = memfd_create("unsealed", MFD_CLOEXEC);
+        assert_int_equal(ftruncate(fd, (off_t)d->granularity), 0);
+        FAILS(CEN_ERR_INVALID, ceni_dev_page_import(d, fd, d->granularity, &page));
         close(fd);
     }
 }

@@ -5,7 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BUSY_NS = 20 * 1000 * 1000 };
+enum { BUSY_NS = 100 * 1000 * 1000 }; /* long beside what a loaded machine delays a call */
 
 typedef struct order {
     _Atomic int next;
@@ -117,7 +117,7 @@ static void elapsed_time_is_measured(void **state) {
     OK(cen_event_record(d, untimed, stream));
     OK(cen_stream_sync(d, stream));
     OK(cen_event_elapsed(d, start, end, &ms));
-    assert_true(ms >= 19 && ms < 10000);
+    assert_true(ms >= 99 && ms < 10000);
     assert_true(cen_event_elapsed(d, start, untimed, &ms) < 0);
 }
 
@@ -129,7 +129,7 @@ static void destroyed_streams_finish(void **state) {
     for (int i = 1; i <= 8; i++) {
         cen_stream stream;
         OK(cen_stream_create(d, 0, &stream));
-        suite_spin(d, BUSY_NS / 10, stream);
+        suite_spin(d, BUSY_NS / 50, stream);
         OK(cen_fill_async(d, m.addr, (uint8_t)i, m.size, stream));
         OK(cen_event_record(d, event, stream));
         OK(cen_stream_destroy(d, stream));

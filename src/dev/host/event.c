@@ -207,7 +207,9 @@ cen_status ceni_host_event_sync(cen_device *device, cen_event event) {
     host_point *point = NULL;
     pthread_mutex_lock(&d->space->run);
     status = settled_point(d, "event_sync", event, &point);
-    if (!status && point) {
+    if (!status && point && !point->done && ceni_host_would_hang(d)) {
+        status = CEN_ERR_NOT_READY;
+    } else if (!status && point) {
         point->refs++;
         while (!point->done && !atomic_load(&d->error)) {
             pthread_cond_wait(&d->space->changed, &d->space->run);

@@ -238,7 +238,9 @@ void ceni_host_streams_close(host_device *device);
 host_stream *ceni_host_stream_get(host_device *device, cen_stream stream); /* (locked) */
 cen_status ceni_host_push(host_stream *stream, host_op *op); /* (locked) takes op, even failing */
 void ceni_host_wait_idle(host_stream *stream);               /* (locked) */
-void ceni_host_pump(host_space *space);                      /* (locked) runs inline streams */
+/* A wait that is not over now would last forever: options.never_wait. */
+bool ceni_host_would_hang(const host_device *device);
+void ceni_host_pump(host_space *space); /* (locked) runs inline streams */
 cen_status ceni_host_stream_create(cen_device *device, int priority, cen_stream *stream);
 cen_status ceni_host_stream_destroy(cen_device *device, cen_stream stream);
 cen_status ceni_host_stream_sync(cen_device *device, cen_stream stream);

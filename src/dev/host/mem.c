@@ -10,12 +10,14 @@
 
 #include "dev/host/host_int.h"
 
-static cen_status file_new(uint64_t size, int *fd) {
-    int made = memfd_create("cenote", MFD_CLOEXEC);
+/* A file that others will map is sealed: none of them can shrink it under the rest. */
+static cen_status file_new(uint64_t size, bool exportable, int *fd) {
+    int made = memfd_create("cenote", MFD_CLOEXEC | (exportable ? MFD_ALLOW_SEALING : 0));
     if (made < 0) {
         return ceni_host_fd_failed("page memory (memfd_create)", errno);
     }
-    if (ftruncate(made, (off_t)size)) {
+    if (ftruncate(made, (off_t)size) ||
+        (exportable && fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))) {
         cen_status status = ceni_host_fd_failed("page memory (ftruncate)", errno);
         close(made);
         return status;
@@ -44,7 +46,7 @@ static cen_status carve(host_device *device, uint64_t size, uint64_t *offset) {
         return CEN_OK;
     }
     if (device->fd < 0) {
-        cen_status status = file_new(0, &device->fd);
+        cen_status status = file_new(0, false, &device->fd);
         if (status) {
             return status;
         }
@@ -117,7 +119,7 @@ cen_status ceni_host_mem_create(host_device *device, uint64_t size, bool exporta
     }
     *made = (host_mem){.owner = device, .size = size, .refs = 1};
     if (exportable) {
-        status = file_new(size, &made->fd);
+        status = file_new(size, true, &made->fd);
     } else {
         status = carve(device, size, &made->offset);
         made->fd = device->fd;
@@ -139,7 +141,8 @@ cen_status ceni_host_mem_adopt(host_device *device, int fd, uint64_t size, host_
     if (fstat(fd, &st)) {
         return ceni_fail(CEN_ERR_INVALID, "page_import: fd %d: %s", fd, strerror(errno));
     }
-    if ((uint64_t)st.st_size != size || !S_ISREG(st.st_mode)) {
+    int seals = fcntl(fd, F_GET_SEALS);
+    if ((uint64_t)st.st_size != size || seals < 0 || !(seals & F_SEAL_SHRINK)) {
         return ceni_fail(CEN_ERR_INVALID, "page_import: fd %d is no page of %llu bytes", fd,
                          (unsigned long long)size);
     }

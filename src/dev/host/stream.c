@@ -147,6 +147,10 @@ void ceni_host_wait_idle(host_stream *stream) {
     }
 }
 
+bool ceni_host_would_hang(const host_device *device) {
+    return device->options.inline_streams && device->options.never_wait;
+}
+
 /* Frees destroyed streams whose work is done; all of them once `wait` is set. */
 static void reap(host_device *device, bool wait) {
     host_stream *next;
@@ -269,7 +273,9 @@ cen_status ceni_host_stream_sync(cen_device *device, cen_stream stream) {
     pthread_mutex_lock(&d->space->run);
     host_stream *s = ceni_host_stream_get(d, stream);
     status = s ? ceni_host_no_capture(d, "stream_sync") : CEN_ERR_INVALID;
-    if (!status) {
+    if (!status && !is_idle(s) && ceni_host_would_hang(d)) {
+        status = CEN_ERR_NOT_READY;
+    } else if (!status) {
         ceni_host_wait_idle(s);
     }
     pthread_mutex_unlock(&d->space->run);

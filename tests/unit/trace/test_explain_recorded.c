@@ -203,7 +203,7 @@ static void log_of_a_full_device_is_outside(void **state) {
         "MiB is free. Process 519 has 100.60 GiB memory in use. Process 7 has 10.00 GiB memory in "
         "use. Including non-PyTorch memory, this process has 28.51 GiB memory in use. Of the "
         "allocated memory 28.00 GiB is allocated by PyTorch, and 256.00 KiB is reserved by PyTorch "
-        "but unallocated. If reserved\nmore lines\n");
+        "but unallocated. If reserved\nmore lines\nworker 3 died: CUDA out of memory\n");
     assert_string_equal(string(root, "verdict"), "outside");
     assert_int_equal(number(root, "device"), 2);
     assert_int_equal(number(root, "outside_bytes"), (int64_t)(110.6 * GIB));

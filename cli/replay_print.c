@@ -1,0 +1,185 @@
+/* Replays as text: the answer about the cap first, then recorded and cenote side by side. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "cli/replay_report.h"
+
+#define GIB (1ull << 30)
+#define MIB (1ull << 20)
+
+/* Sizes of one device are all in GiB, or all in MiB where it never held one. */
+typedef struct unit {
+    double bytes;
+    const char *name;
+} unit;
+
+static unit unit_of(const replay_outcome *o) {
+    return o->recorded.reserved_peak_bytes >= GIB ? (unit){GIB, "GiB"} : (unit){MIB, "MiB"};
+}
+
+static double in(unit u, uint64_t bytes) {
+    return (double)bytes / u.bytes;
+}
+
+/* 1,234,567; four texts are in use at a time at most. */
+static const char *grouped(uint64_t n) {
+    static char texts[4][32];
+    static unsigned turn;
+    char digits[24];
+    char *out = texts[turn++ % 4], *at = out;
+    int length = snprintf(digits, sizeof digits, "%" PRIu64, n);
+    for (int i = 0; i < length; i++) {
+        if (i && (length - i) % 3 == 0) {
+            *at++ = ',';
+        }
+        *at++ = digits[i];
+    }
+    *at = 0;
+    return out;
+}
+
+static double ratio(uint64_t a, uint64_t b) {
+    return b ? (double)a / (double)b : 0;
+}
+
+static void print_head(const replay_outcome *o) {
+    printf("%s: device %d, %s events", o->name, o->d->device, grouped(o->d->event_count));
+    if (o->recorded.seconds > 0) {
+        printf(" over %.2f s", o->recorded.seconds);
+    }
+    printf("%s\n", o->d->truncated ? " (ring full, start lost)" : "");
+}
+
+static void print_place(const replay_outcome *o, unit u) {
+    const replay_cap *c = &o->capped.cap;
+    if (c->event == SIZE_MAX) {
+        printf(" where     a block of %.2f %s alive before the first event\n",
+               in(u, c->requested_bytes), u.name);
+    } else {
+        int64_t since = o->d->events[c->event].time_us - o->d->events[0].time_us;
+        printf(" where     %.2f %s, event %s", in(u, c->requested_bytes), u.name,
+               grouped(c->event));
+        if (o->recorded.seconds > 0) {
+            printf(", %.3f s in", (double)since / 1e6);
+        }
+        printf("%s\n", c->fit == REPLAY_LACKS_SERVED ? ", served when recorded" : "");
+    }
+    size_t count = 0;
+    const cen_frame *frames =
+        c->stack == CEN_NO_STACK ? NULL : cen_snapshot_stack(o->snapshot, c->stack, &count);
+    for (size_t i = 0; frames && i < count && i < 3; i++) {
+        printf("           %s at %s:%u\n", frames[i].function, frames[i].file, frames[i].line);
+    }
+}
+
+static void print_lack(const replay_outcome *o, unit u) {
+    const replay_cap *c = &o->capped.cap;
+    printf("DOES NOT FIT IN %.2f %s: %.2f MORE NEEDED AT THIS REQUEST\n", in(u, o->cap_bytes),
+           u.name, in(u, c->margin_bytes));
+    print_place(o, u);
+    printf(" why       %.2f live + %.2f = %.2f needed; %.2f held, largest free %.2f",
+           in(u, c->live_bytes), in(u, c->requested_bytes),
+           in(u, c->live_bytes + c->requested_bytes), in(u, c->reserved_bytes),
+           in(u, c->largest_free_bytes));
+    if (c->pending_bytes) {
+        printf(", %.2f still in use by streams", in(u, c->pending_bytes));
+    }
+    putchar('\n');
+}
+
+static void print_cap(const replay_outcome *o, unit u) {
+    const replay_cap *c = &o->capped.cap;
+    if (c->fit) {
+        print_lack(o, u);
+    } else if (c->tried == 1) {
+        printf("THE %.2f %s THAT FAILED FIT IN %.2f, WITH %.2f TO SPARE\n",
+               in(u, c->requested_bytes), u.name, in(u, o->cap_bytes), in(u, c->margin_bytes));
+    } else if (c->tried) {
+        printf("THE %s REQUESTS THAT FAILED FIT IN %.2f %s, WITH %.2f TO SPARE\n",
+               grouped(c->tried), in(u, o->cap_bytes), u.name, in(u, c->margin_bytes));
+    } else {
+        printf("FITS IN %.2f %s, WITH %.2f TO SPARE\n", in(u, o->cap_bytes), u.name,
+               in(u, c->margin_bytes));
+    }
+}
+
+/* Percent of the recorded time of the second half. */
+static double share(const replay_outcome *o, double seconds) {
+    return 100 * seconds / o->recorded.second_half_seconds;
+}
+
+static void print_row(const char *what, const char *unit_name, double recorded, double own,
+                      int decimals) {
+    char label[64];
+    snprintf(label, sizeof label, "%s%s%s", what, *unit_name ? ", " : "", unit_name);
+    printf("%-30s%10.*f%10.*f\n", label, decimals, recorded, decimals, own);
+}
+
+static void print_table(const replay_outcome *o, unit u) {
+    const replay_result *r = &o->own;
+    const replay_recorded *rec = &o->recorded;
+    printf("\n%-30s%10s%10s\n", "", "recorded", "cenote");
+    print_row("peak requested", u.name, in(u, rec->requested_peak_bytes),
+              in(u, r->requested_peak_bytes), 2);
+    print_row("peak reserved", u.name, in(u, rec->reserved_peak_bytes),
+              in(u, r->reserved_peak_bytes), 2);
+    print_row("utilisation", "", ratio(rec->requested_peak_bytes, rec->reserved_peak_bytes),
+              ratio(r->requested_peak_bytes, r->reserved_peak_bytes), 3);
+    print_row(rec->oom ? "largest hole at failure" : "largest hole at peak", u.name,
+              in(u, rec->largest_hole_bytes), in(u, r->largest_hole_bytes), 2);
+    printf("%-30s%10s%10s\n", "driver calls", grouped(rec->driver_calls), grouped(r->driver_calls));
+    print_row("driver time, modelled", "ms", rec->driver_seconds * 1e3, r->driver_seconds * 1e3, 1);
+    print_row("  in the second half", "ms", rec->driver_second_half * 1e3,
+              r->driver_seconds_second_half * 1e3, 1);
+    if (rec->second_half_seconds > 0) {
+        print_row("  share of its time", "%", share(o, rec->driver_second_half),
+                  share(o, r->driver_seconds_second_half), 1);
+    }
+}
+
+static void print_point(const replay_outcome *o, const char *pages, const replay_result *r) {
+    printf("%-9s%12.3f%14s%12.1f%14.1f", pages,
+           ratio(r->requested_peak_bytes, r->reserved_peak_bytes), grouped(r->driver_calls),
+           r->driver_seconds * 1e3, r->driver_seconds_second_half * 1e3);
+    if (o->recorded.second_half_seconds > 0) {
+        printf(" %6.1f%%", share(o, r->driver_seconds_second_half));
+    }
+    putchar('\n');
+}
+
+static void print_curve(const replay_outcome *o) {
+    printf("\n%-9s%12s%14s%12s%14s\n", "pages", "utilisation", "driver calls", "driver ms",
+           "second half");
+    for (size_t i = 0; i < REPLAY_CURVE_POINTS; i++) {
+        char pages[16];
+        snprintf(pages, sizeof pages, "%" PRIu64 " MiB", replay_curve_mib[i]);
+        print_point(o, pages, &o->curve[i]);
+    }
+    print_point(o, "by cost", &o->own);
+}
+
+static void print_notes(const replay_outcome *o) {
+    const replay_result *r = &o->own;
+    if (r->unknown_frees) {
+        printf("note: %s frees of blocks that nothing accounts for were not made\n",
+               grouped(r->unknown_frees));
+    }
+    if (r->lost_frees) {
+        printf("note: %s addresses were handed out again with no free recorded: the blocks before "
+               "count as live\n",
+               grouped(r->lost_frees));
+    }
+}
+
+void replay_print(const replay_outcome *o) {
+    unit u = unit_of(o);
+    print_head(o);
+    if (o->cap_bytes) {
+        print_cap(o, u);
+    }
+    print_table(o, u);
+    if (o->with_curve) {
+        print_curve(o);
+    }
+    print_notes(o);
+}
