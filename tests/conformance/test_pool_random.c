@@ -250,30 +250,30 @@ static void run(void **state, uint64_t seed, uint64_t page_bytes, bool tight, in
 }
 
 static void chosen_pages(void **state) {
-    run(state, 1, 0, false, 2500);
-    run(state, 2, 0, false, 2500);
+    run(state, 1, 0, false, 1500);
+    run(state, 2, 0, false, 1500);
 }
 
 static void small_pages(void **state) {
-    run(state, 3, 2 * MIB, false, 2500);
+    run(state, 3, 2 * MIB, false, 1500);
 }
 
 static void larger_pages(void **state) {
-    run(state, 4, 8 * MIB, false, 2500);
+    run(state, 4, 8 * MIB, false, 1500);
 }
 
 static void tight_chosen_pages(void **state) {
-    run(state, 5, 0, true, 2500);
-    run(state, 6, 0, true, 2500);
+    run(state, 5, 0, true, 1500);
+    run(state, 6, 0, true, 1500);
 }
 
 static void tight_small_pages(void **state) {
-    run(state, 7, 2 * MIB, true, 2500);
-    run(state, 8, 2 * MIB, true, 2500);
+    run(state, 7, 2 * MIB, true, 1500);
+    run(state, 8, 2 * MIB, true, 1500);
 }
 
 static void tight_larger_pages(void **state) {
-    run(state, 9, 8 * MIB, true, 2500);
+    run(state, 9, 8 * MIB, true, 1500);
 }
 
 /* CENOTE_TEST_SEED=n: that one, longer. */
