@@ -19,7 +19,7 @@ cen_status ceni_line_open(cen_pool *pool, ceni_line *line) {
         return CEN_ERR_HOST_MEMORY;
     }
     uint64_t total = pool->device->total_bytes / pool->granularity * pool->granularity;
-    uint64_t want = line->arena->id ? total : line->rank == CENI_SMALL ? total : total * 6;
+    uint64_t want = line->arena->id ? total : line->rank == CENI_SMALL ? total : total * 4;
     cen_addr base = 0;
     cen_status status = CEN_ERR_DEVICE_MEMORY;
     for (; status && want >= pool->granularity;
@@ -30,8 +30,9 @@ cen_status ceni_line_open(cen_pool *pool, ceni_line *line) {
             line->size = want;
             return CEN_OK;
         }
-        if (status != CEN_ERR_DEVICE_MEMORY && status != CEN_ERR_LIMIT) {
-            break;
+        if (status != CEN_ERR_DEVICE_MEMORY && status != CEN_ERR_LIMIT &&
+            status != CEN_ERR_HOST_MEMORY) {
+            break; /* it is not that there are too few addresses */
         }
     }
     return status;

@@ -13,18 +13,22 @@
 #include "pool/page.h"
 
 #define START_CREDIT_US 100e3
-#define CREDIT_DECAY_US 500e3 /* the credit falls to 1/e in this time */
-#define BUDGET_CAP_US   2e3
-#define DEBT_CAP_US     1e3 /* at this debt, growth goes in the largest steps */
-#define PAGE_SHARE      64  /* pages of reserved/64 */
-#define PAGE_MIN        ((uint64_t)4 << 20)
+#define CREDIT_DECAY_US 1e6 /* the credit falls to 1/e in this time */
+#define BUDGET_CAP_US   4e3
+#define DEBT_CAP_US     4e3
+#define DEBT_SCALE_US   500 /* at this debt, growth goes in the largest steps */
+#define SPLIT_SHARE     0.4 /* of the budget that one growth may take for finer pages */
+#define FINE_SHARE      80  /* pages of reserved/80 while there is budget */
+#define COARSE_SHARE    48  /* pages of reserved/48 at most */
+#define PAGE_MIN        ((uint64_t)6 << 20)
 #define PAGE_MAX        ((uint64_t)512 << 20)
-#define PAGES_A_BLOCK   24   /* a block needs no finer pages than this many of its size */
-#define STEP_SHARE      1000 /* growth of at least reserved/1000 */
-#define STEP_SHARE_DEBT 20   /* and of reserved/20 when deep in debt */
+#define PAGES_A_BLOCK   64  /* a block needs no finer pages than this many of its size */
+#define STEP_SHARE      200 /* growth of at least reserved/200 */
+#define STEP_SHARE_DEBT 24  /* and of reserved/24 when deep in debt */
 
 static const double call_us[] = {10, 0, 0, 180, 125, 0};
 static const double handle_us[] = {0, 130, 25, 40, 23, 100};
+#define PAGE_US (130.0 + 25 + 40) /* a page more in a growth */
 
 static void tick(cen_pool *pool) {
     uint64_t now = ceni_pool_now_us(pool);
@@ -53,6 +57,14 @@ static uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
 }
 
+static uint64_t larger(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+static uint64_t clamp(uint64_t value, uint64_t low, uint64_t high) {
+    return value < low ? low : value > high ? high : value;
+}
+
 /* The least that a growth should add. A graph's pool keeps what it gets: it gets no more than that.
  */
 static uint64_t step_of(const cen_pool *pool, const ceni_line *line) {
@@ -61,8 +73,8 @@ static uint64_t step_of(const cen_pool *pool, const ceni_line *line) {
     }
     double least = (double)pool->stats.reserved_bytes / STEP_SHARE;
     double most = (double)pool->stats.reserved_bytes / STEP_SHARE_DEBT;
-    double debt = pool->budget < 0 ? -pool->budget / DEBT_CAP_US : 0;
-    return (uint64_t)(least + (most - least) * debt);
+    double debt = pool->budget < 0 ? -pool->budget / DEBT_SCALE_US : 0;
+    return (uint64_t)(least + (most - least) * fmin(debt, 1));
 }
 
 ceni_growth ceni_policy_growth(cen_pool *pool, const ceni_line *line, uint64_t need,
@@ -78,11 +90,16 @@ ceni_growth ceni_policy_growth(cen_pool *pool, const ceni_line *line, uint64_t n
     }
     tick(pool);
     uint64_t step = step_of(pool, line);
-    uint64_t bytes = round_up(lack > step ? lack : step, unit);
-    uint64_t page = pool->stats.reserved_bytes / PAGE_SHARE;
-    page = page < PAGE_MIN ? PAGE_MIN : page > PAGE_MAX ? PAGE_MAX : page;
-    page = page > need / PAGES_A_BLOCK ? page : need / PAGES_A_BLOCK;
-    uint64_t pages = (bytes + page / 2) / page;
+    uint64_t bytes = round_up(larger(lack, step), unit);
+    uint64_t reserved = pool->stats.reserved_bytes;
+    uint64_t fine = clamp(reserved / FINE_SHARE, PAGE_MIN, PAGE_MAX);
+    uint64_t coarse = clamp(reserved / COARSE_SHARE, PAGE_MIN, PAGE_MAX);
+    fine = larger(fine, need / PAGES_A_BLOCK);
+    coarse = larger(coarse, fine);
+    /* As many as are wanted, if they can be paid, but at least so that none is too coarse. */
+    uint64_t pages = (bytes + fine / 2) / fine;
+    uint64_t afford = 1 + (uint64_t)(fmax(pool->budget, 0) * SPLIT_SHARE / PAGE_US);
+    pages = larger(pages < afford ? pages : afford, (bytes + coarse / 2) / coarse);
     return (ceni_growth){bytes, round_up(pages ? bytes / pages : bytes, unit)};
 }
 

@@ -26,7 +26,7 @@
 #include "pool/lock.h"
 
 #define CENI_SMALL_LIMIT  ((uint64_t)1 << 20)  /* below: the small line */
-#define CENI_MEDIUM_LIMIT ((uint64_t)16 << 20) /* below: the medium line */
+#define CENI_MEDIUM_LIMIT ((uint64_t)4 << 20)  /* below: the medium line */
 #define CENI_SLAB_LIMIT   ((uint64_t)32 << 10) /* up to this: slabs */
 #define CENI_GRANULE_BITS 15 /* of the index: no two owners start in one granule */
 #define CENI_CLASSES      20
