@@ -20,7 +20,7 @@ void ceni_host_point_drop(host_point *point) {
 
 void ceni_host_point_done(host_space *space, host_point *point) {
     if (!point->ns) {
-        point->ns = ceni_host_now();
+        point->ns = ceni_now_ns();
     }
     point->done = true;
     pthread_cond_broadcast(&space->changed);

@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "dev/dev.h"
@@ -265,8 +266,7 @@ cen_status ceni_host_stream_wait(cen_device *device, cen_stream stream, cen_even
 host_op *ceni_host_op_new(enum host_op_kind kind, size_t data_size);
 void ceni_host_op_free(host_op *op); /* (locked) */
 void ceni_host_execute(host_stream *stream, host_op *op);
-uint64_t ceni_host_now(void); /* nanoseconds */
-void ceni_host_sleep_until(uint64_t ns);
+void ceni_host_sleep_until(uint64_t ns); /* by ceni_now_ns */
 cen_status ceni_host_copy(cen_device *device, cen_addr dst, cen_addr src, size_t size,
                           cen_stream stream);
 cen_status ceni_host_copy_peer(cen_device *dst_device, cen_addr dst, cen_device *src_device,

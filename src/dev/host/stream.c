@@ -46,7 +46,7 @@ static void run_head(host_stream *stream) {
     stream->running = true;
     pthread_mutex_unlock(&space->run);
     if (delay) {
-        ceni_host_sleep_until(ceni_host_now() + delay);
+        ceni_host_sleep_until(ceni_now_ns() + delay);
     }
     ceni_host_execute(stream, op);
     pthread_mutex_lock(&space->run);
