@@ -29,7 +29,7 @@ const char *ceni_dev_op_name(enum ceni_dev_op op) {
         CENI_DEV_OPS(NAME)
 #undef NAME
     };
-    return (unsigned)op < CENI_OP_COUNT ? names[op] : NULL;
+    return (unsigned)op < CENI_OP_COUNT ? names[op] : "?";
 }
 
 cen_status ceni_call_refuse(const cen_device *device, enum ceni_dev_op op) {

@@ -46,7 +46,7 @@ enum ceni_dev_op {
         CENI_OP_COUNT
 };
 
-/* "page_map" and so on; NULL if out of range. */
+/* "page_map" and so on; "?" if out of range. */
 const char *ceni_dev_op_name(enum ceni_dev_op op);
 
 typedef struct ceni_graph ceni_graph; /* the backend's own */

@@ -31,8 +31,8 @@ void ceni_host_op_free(host_op *op) {
 static void poison(host_device *device, const char *what, const char *why, uint64_t addr,
                    uint64_t size) {
     int none = CEN_OK;
-    ceni_fail(CEN_ERR_FAULT, "host:%d: a %s at [0x%llx, +%llu) meets %s", device->base.ordinal,
-              what, (unsigned long long)addr, (unsigned long long)size, why);
+    ceni_log(CEN_LOG_ERROR, "host:%d: a %s at [0x%llx, +%llu) meets %s", device->base.ordinal, what,
+             (unsigned long long)addr, (unsigned long long)size, why);
     atomic_compare_exchange_strong(&device->error, &none, CEN_ERR_FAULT);
 }
 
