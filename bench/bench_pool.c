@@ -286,7 +286,8 @@ int main(void) {
     on_gpu = !strncmp(name, "cuda", 4);
     if (on_gpu) {
         const char *colon = strchr(name, ':');
-        const char *why = peer_async_open(colon ? atoi(colon + 1) : 0, &driver_pool);
+        const char *why =
+            peer_async_open(colon ? (int)strtol(colon + 1, NULL, 10) : 0, &driver_pool);
         if (why || cen_device_open(name, &device)) {
             fprintf(stderr, "bench_pool: skipped: %s\n", why ? why : "no such device");
             return 77;

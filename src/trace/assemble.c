@@ -350,7 +350,7 @@ static cen_status place_stacks(assembly *a) {
 static cen_status place_devices(assembly *a) {
     cen_snapshot *snapshot = a->snapshot;
     snapshot->devices = ceni_calloc(a->slots.count, sizeof *snapshot->devices);
-    snapshot->copied = ceni_calloc(a->slots.count, sizeof *snapshot->copied);
+    snapshot->copied = ceni_calloc(a->slots.count, sizeof(cen_trace_event *));
     if (!snapshot->devices || !snapshot->copied) {
         return ceni_read_fail(a->reader, CEN_ERR_HOST_MEMORY, "no memory for the devices");
     }

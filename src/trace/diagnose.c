@@ -20,7 +20,7 @@ void cen_explanation_free(cen_explanation *explanation) {
     if (!explanation) {
         return;
     }
-    for (size_t i = 0; i < explanation->device_count; i++) {
+    for (size_t i = 0; explanation->devices && i < explanation->device_count; i++) {
         release(&explanation->devices[i]);
     }
     ceni_free(explanation->devices);

@@ -144,10 +144,15 @@ static void values_out_of_range_are_refused(void **state) {
             "a device's trace is no list of events");
 }
 
+/* Bytes of a pickle, which end with no NUL. */
+static void put(uint8_t *to, const char *bytes, size_t size) {
+    memcpy(to, bytes, size);
+}
+
 static void endless_nesting_is_refused(void **state) {
     static uint8_t data[1 << 20];
     memset(data, '(', sizeof data);
-    memcpy(data, "\x80\4", 2);
+    put(data, "\x80\4", 2);
     refused(data, sizeof data, CEN_ERR_FORMAT, "nested deeper than 1000");
     for (size_t i = 2; i < sizeof data; i++) { /* lists in lists without marks: no stack of C's */
         data[i] = i <= sizeof data / 2 ? ']' : i < sizeof data - 2 ? 'a' : '.';
@@ -164,7 +169,7 @@ static void memory_stays_in_proportion(void **state) {
     z.next_out = packed;
     z.avail_out = (uInt)packed_size;
     memset(data, 0x94, 1 << 20);
-    memcpy(data, "\x80\4N", 3);
+    put(data, "\x80\4N", 3);
     for (size_t done = 0; done < size; done += 1 << 20) {
         z.next_in = data;
         z.avail_in = 1 << 20;
@@ -187,12 +192,12 @@ static void time_stays_in_proportion(void **state) {
     size_t at = sizeof head - 1;
     memcpy(data, head, at);
     for (; at + 3 < sizeof data; at += 3) {
-        memcpy(data + at, "h\0a", 3);
+        put(data + at, "h\0a", 3);
     }
     refused(data, at, CEN_ERR_FORMAT, "out of proportion");
     for (size_t i = sizeof head - 1; i + 3 < sizeof data; i += 3) {
         bool restart = (i - sizeof head + 1) / 3 % 6000 == 5999;
-        memcpy(data + i, restart ? "0]N" : "h\0a", 3);
+        put(data + i, restart ? "0]N" : "h\0a", 3);
         if (restart) {
             data[i + 2] = ']'; /* the list that grows; the one below stays empty */
         }
@@ -237,7 +242,7 @@ static void damaged_gzip_is_told(void **state) {
     /* Damage far behind the pickle's end is damage too. */
     uLong plain_size = 4 << 20;
     uint8_t *plain = calloc(1, plain_size);
-    memcpy(plain, "\x80\4}\x8c\10segments]s.", 16);
+    put(plain, "\x80\4}\x8c\10segments]s.", 16);
     z_stream z = {
         .next_in = plain, .avail_in = (uInt)plain_size, .next_out = data, .avail_out = sizeof data};
     assert_int_equal(deflateInit2(&z, 9, Z_DEFLATED, 31, 8, Z_DEFAULT_STRATEGY), Z_OK);
