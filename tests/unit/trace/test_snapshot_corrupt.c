@@ -205,6 +205,26 @@ static void time_stays_in_proportion(void **state) {
     refused(data, at, CEN_ERR_FORMAT, "out of proportion");
 }
 
+/* One event of the largest size that frees a segment, 40,000 times: over 2^63 bytes in sum. */
+static void sums_beyond_63_bits_are_survived(void **state) {
+    static const char head[] = "\x80\4}(\x8c\10segments]\x8c\15device_traces]]("
+                               "}\x94(\x8c\6action\x8c\14segment_free\x8c\4addrK\1"
+                               "\x8c\4size\x8a\7\0\0\0\0\0\0\1u";
+    static uint8_t data[sizeof head + 80000 + 4];
+    size_t at = sizeof head - 1;
+    memcpy(data, head, at);
+    for (size_t i = 1; i < 40000; i++, at += 2) {
+        put(data + at, "h\0", 2);
+    }
+    put(data + at, "eau.", 4);
+    cen_snapshot *snapshot;
+    assert_int_equal(cen_snapshot_read_memory("x", data, at + 4, &snapshot, NULL), CEN_OK);
+    const cen_snapshot_device *device = cen_snapshot_get_device(snapshot, 0);
+    assert_int_equal(device->event_count, 40000);
+    assert_int_equal(device->initial_reserved, 0);
+    cen_snapshot_free(snapshot);
+}
+
 static void cut_anywhere_it_is_an_error(void **state) {
     static const char *const files[] = {"snapshots/sparse.pickle", "snapshots/old-list.pickle",
                                         "snapshots/graphs-oom.c4.pickle.gz"};
@@ -314,6 +334,7 @@ int main(void) {
         cmocka_unit_test(endless_nesting_is_refused),
         cmocka_unit_test(memory_stays_in_proportion),
         cmocka_unit_test(time_stays_in_proportion),
+        cmocka_unit_test(sums_beyond_63_bits_are_survived),
         cmocka_unit_test(cut_anywhere_it_is_an_error),
         cmocka_unit_test(changed_anywhere_it_is_survived),
         cmocka_unit_test(damaged_gzip_is_told),
