@@ -55,7 +55,7 @@ static cen_status no_snapshot(ceni_reader *reader, const char *what) {
 }
 
 /* Begins a walk over `list`, whose items have to be of `kind`. */
-static cen_status walk_list(ceni_reader *reader, ceni_value list, enum ceni_kind kind,
+static cen_status walk_list(ceni_reader *reader, ceni_value list, enum ceni_object_kind kind,
                             const char *what, item_walk *walk) {
     *walk = (item_walk){0};
     int found = ceni_list_kind(reader, list, &walk->run);
