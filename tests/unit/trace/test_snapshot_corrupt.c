@@ -80,6 +80,11 @@ static void code_is_refused(void **state) {
     REFUSED("\x80\4\x8c\2os\x8c\6system\x93.", CEN_ERR_FORMAT,
             "byte 14: refused: it would run code (os.system)");
     REFUSED("\x80\4\x93.", CEN_ERR_FORMAT, "refused");
+    REFUSED(
+        "\x80\2ca_module_whose_name_is_longer_than_what_a_message_keeps_of_it_by_far\nsystem\n.",
+        CEN_ERR_FORMAT,
+        "run code (a_module_whose_name_is_longer_than_what_a_message_keeps_of_it_b.system)");
+    REFUSED("\x80\2cos", CEN_ERR_FORMAT, "run code (os.)");
     REFUSED("\x80\2NNR.", CEN_ERR_FORMAT, "opcode REDUCE");
     REFUSED("\x80\2NNb.", CEN_ERR_FORMAT, "opcode BUILD");
     REFUSED("\x80\2(ios\nsystem\n.", CEN_ERR_FORMAT, "opcode INST");
