@@ -19,6 +19,7 @@ release debug asan tsan portable: ## build that kind: release into build/, NAME 
 
 demo: release ## build, then explain and replay a recorded out-of-memory failure
 	build/cenote explain $(TRACE) --cap $(CAP)
+	@echo
 	build/cenote replay $(TRACE) --cap $(CAP)
 
 test: ## install what is missing, build, and run every suite that needs no GPU

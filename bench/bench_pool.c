@@ -227,7 +227,7 @@ static void close_pool(void) {
     need(!cen_pool_destroy(pool), "destroying the pool");
 }
 
-static void sizes_alone(void) {
+static void each_size(void) {
     static const struct {
         size_t size;
         const char *what;
@@ -236,11 +236,11 @@ static void sizes_alone(void) {
         {64 << 10, "alloc + free, 64 KiB"}, {1 << 20, "alloc + free, 1 MiB"},
         {2 << 20, "alloc + free, 2 MiB"},   {64 << 20, "alloc + free, 64 MiB"},
     };
-    open_pool();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        open_pool(); /* which then knows of one stream */
         (void)compare(cases[i].what, 1, true, cases[i].size, 0);
+        close_pool();
     }
-    close_pool();
 }
 
 /* Eight threads shall not pay more a pair than two. */
@@ -286,8 +286,8 @@ int main(void) {
     on_gpu = !strncmp(name, "cuda", 4);
     if (on_gpu) {
         const char *colon = strchr(name, ':');
-        const char *why =
-            peer_async_open(colon ? (int)strtol(colon + 1, NULL, 10) : 0, &driver_pool);
+        int ordinal = colon ? (int)strtol(colon + 1, NULL, 10) : 0;
+        const char *why = peer_async_open(ordinal, &driver_pool);
         if (why || cen_device_open(name, &device)) {
             fprintf(stderr, "bench_pool: skipped: %s\n", why ? why : "no such device");
             return 77;
@@ -298,7 +298,7 @@ int main(void) {
         need(!cen_device_open_host(0, &options, &device), "opening the host device");
     }
     printf("{\"name\": \"pool\", \"figures\": [");
-    sizes_alone();
+    each_size();
     threads_together();
     patterns();
     printf("\n]}\n");

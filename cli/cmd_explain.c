@@ -39,7 +39,7 @@ static const char usage[] =
     "of\n"
     "a \"CUDA out of memory\" error. Without FILE: how to record a snapshot.\n"
     "\n"
-    "  --cap SIZE           what the framework may hold, such as 27.94GiB\n"
+    "  --cap SIZE           what the framework may hold, such as 27.94GiB (30GB: as much)\n"
     "  --device-total SIZE  the device's memory: needed to see what others hold\n"
     "  --json               one JSON object; its keys are in docs/explain.md\n";
 

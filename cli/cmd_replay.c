@@ -23,7 +23,8 @@ static const char usage[] =
     "backend, and shows what it would have reserved beside what was. FILE is a memory snapshot\n"
     "with a history (plain or gzip; \"-\" for standard input). No GPU is needed.\n"
     "\n"
-    "  --cap SIZE  the framework's limit: does the request that failed fit, and by how much?\n"
+    "  --cap SIZE  the framework's limit, such as 27.94GiB (30GB: as much): does the request that\n"
+    "              failed fit, and by how much?\n"
     "  --curve     also with pages of fixed sizes: utilisation against driver time\n"
     "  --json      one JSON object; its keys are in docs/replay.md\n";
 

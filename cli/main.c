@@ -47,8 +47,12 @@ int cmd_help(int argc, char **argv) {
     if (!c) {
         return cli_usage_error("help", "no command '%s'; 'cenote help' lists them", argv[1]);
     }
-    printf("usage: cenote %s %s\n\n%s\n", c->name, c->args, c->summary);
-    return CLI_OK;
+    if (c->run == cmd_help) {
+        printf("usage: cenote %s %s\n\n%s\n", c->name, c->args, c->summary);
+        return CLI_OK;
+    }
+    char name[] = "help", option[] = "--help";
+    return c->run(2, (char *[]){name, option, NULL});
 }
 
 int main(int argc, char **argv) {

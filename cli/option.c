@@ -1,7 +1,10 @@
 /* Options of the commands: "--name VALUE" and "--name=VALUE". */
+#include <inttypes.h>
 #include <string.h>
 
 #include "cli/cmd.h"
+
+static const uint64_t MIN_LIMIT = 1 << 20;
 
 const char *cli_option_value(const char *name, int argc, char **argv, int *i) {
     size_t length = strlen(name);
@@ -23,6 +26,11 @@ int cli_size_option(const char *command, const char *name, const char *value, ui
     }
     if (!cli_parse_size(value, bytes) || !*bytes) {
         return cli_usage_error(command, "%s: '%s' is not a size such as 27.94GiB", name, value);
+    }
+    if (*bytes < MIN_LIMIT) { /* no device is as small: "12" was meant as more than 12 bytes */
+        return cli_usage_error(command,
+                               "%s: '%s' is only %" PRIu64 " bytes; give a unit, as in 27.94GiB",
+                               name, value, *bytes);
     }
     return CLI_OK;
 }

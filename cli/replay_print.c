@@ -1,6 +1,8 @@
 /* Replays as text: the answer about the cap first, then recorded and cenote side by side. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/replay_report.h"
 
@@ -50,6 +52,35 @@ static void print_head(const replay_outcome *o) {
     printf("%s\n", o->d->truncated ? " (ring full, start lost)" : "");
 }
 
+static bool is_library(const char *file) {
+    static const char *const library[] = {"site-packages/", "dist-packages/", "lib/python3.",
+                                          "lib64/python3."};
+    size_t length = strlen(file);
+    for (size_t i = 0; i < sizeof library / sizeof *library; i++) {
+        if (strstr(file, library[i])) {
+            return true;
+        }
+    }
+    return length < 3 || strcmp(file + length - 3, ".py");
+}
+
+/* The innermost frame, and of the others those outside installed libraries: three in all. */
+static void print_frames(const cen_snapshot *snapshot, uint32_t stack) {
+    size_t count = 0, shown = 0;
+    const cen_frame *frames =
+        stack == CEN_NO_STACK ? NULL : cen_snapshot_stack(snapshot, stack, &count);
+    for (size_t i = 0; frames && i < count && shown < 3; i++) {
+        if (i == 0 || !is_library(frames[i].file)) {
+            printf("           %s at %s:%" PRIu32 "\n", frames[i].function, frames[i].file,
+                   frames[i].line);
+            shown++;
+        }
+    }
+    if (!count) {
+        printf("           no frames recorded\n");
+    }
+}
+
 static void print_place(const replay_outcome *o, unit u) {
     const replay_cap *c = &o->capped.cap;
     if (c->event == SIZE_MAX) {
@@ -62,14 +93,9 @@ static void print_place(const replay_outcome *o, unit u) {
         if (o->recorded.seconds > 0) {
             printf(", %.3f s in", (double)since / 1e6);
         }
-        printf("%s\n", c->fit == REPLAY_LACKS_SERVED ? ", served when recorded" : "");
+        printf(", %s when recorded\n", c->fit == REPLAY_LACKS_SERVED ? "served" : "failed");
     }
-    size_t count = 0;
-    const cen_frame *frames =
-        c->stack == CEN_NO_STACK ? NULL : cen_snapshot_stack(o->snapshot, c->stack, &count);
-    for (size_t i = 0; frames && i < count && i < 3; i++) {
-        printf("           %s at %s:%u\n", frames[i].function, frames[i].file, frames[i].line);
-    }
+    print_frames(o->snapshot, c->stack);
 }
 
 static void print_lack(const replay_outcome *o, unit u) {
@@ -85,6 +111,23 @@ static void print_lack(const replay_outcome *o, unit u) {
         printf(", %.2f still in use by streams", in(u, c->pending_bytes));
     }
     putchar('\n');
+    uint64_t needed = c->live_bytes + c->requested_bytes, taken = c->live_bytes + c->pending_bytes;
+    if (needed <= o->cap_bytes && c->reserved_bytes > taken) {
+        printf(
+            "           %.2f of the held are free, in pages with live blocks or in other pools\n",
+            in(u, c->reserved_bytes - taken));
+    }
+    printf(" below     the whole run, without the cap\n");
+}
+
+/* Without a cap: that a request failed, and how to ask whether it fits here. */
+static void print_question(const replay_outcome *o, unit u) {
+    const cen_trace_event *failed = &o->d->events[o->recorded.moment];
+    double cap = ceil(100 * in(u, o->recorded.reserved_peak_bytes)) / 100;
+    printf("%.2f %s FAILED WHEN RECORDED: --cap SAYS WHETHER IT FITS HERE\n", in(u, failed->size),
+           u.name);
+    printf(" try       --cap %.2f%s, the most that was held, or the limit that the job had\n", cap,
+           u.name);
 }
 
 static void print_cap(const replay_outcome *o, unit u) {
@@ -132,7 +175,7 @@ static void print_table(const replay_outcome *o, unit u) {
     print_row("  in the second half", "ms", rec->driver_second_half * 1e3,
               r->driver_seconds_second_half * 1e3, 1);
     if (rec->second_half_seconds > 0) {
-        print_row("  share of its time", "%", share(o, rec->driver_second_half),
+        print_row("  share of that half", "%", share(o, rec->driver_second_half),
                   share(o, r->driver_seconds_second_half), 1);
     }
 }
@@ -176,6 +219,8 @@ void replay_print(const replay_outcome *o) {
     print_head(o);
     if (o->cap_bytes) {
         print_cap(o, u);
+    } else if (o->recorded.oom) {
+        print_question(o, u);
     }
     print_table(o, u);
     if (o->with_curve) {

@@ -1,5 +1,5 @@
-# What `make install` lays down: libraries, headers, pkg-config file, CMake package, manual,
-# completion. Nothing of it knows where it was installed, so the tree can be moved.
+# What `make install` lays down: libraries, headers, pkg-config file, CMake package, manual, the
+# documents that the manual refers to, completion. Nothing of it knows where it was installed, so the tree can be moved.
 
 include(GNUInstallDirs)
 
@@ -35,6 +35,9 @@ foreach(section 1 3 5 7)
     install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
   endif()
 endforeach()
+
+install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES docs/explain.md docs/replay.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
 
 # Completion comes from the command table itself, as the binary lists it.
 set(completion ${CMAKE_BINARY_DIR}/completion/cenote)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes dist/cenote-VERSION-MACHINE-linux.tar.gz: a static `cenote` that runs on any Linux of this
-# processor without being installed, for the commands that need no GPU, with its manual.
+# processor without being installed, for the commands that need no GPU, with its manual
+# and the documents that this refers to.
 #
 # usage: tools/dist.sh [JOBS]
 set -euo pipefail
@@ -9,11 +10,12 @@ tools/build.sh dist "${1:-$(nproc)}"
 version=$(sed -n 's/.*CENI_VERSION "\(.*\)".*/\1/p' src/base/version.h)
 name=cenote-$version-$(uname -m)-linux
 folder=dist/$name
-rm -rf "$folder" && mkdir -p "$folder/man/man1"
+rm -rf "$folder" && mkdir -p "$folder/man/man1" "$folder/docs"
 cp build-dist/cenote "$folder/"
 strip "$folder/cenote"
 cp LICENSE README.md CHANGELOG.md "$folder/"
 cp man/*.1 "$folder/man/man1/"
+cp docs/explain.md docs/replay.md "$folder/docs/"
 
 if readelf -l "$folder/cenote" | grep -q INTERP; then
     echo "tools/dist.sh: $folder/cenote is not static" >&2

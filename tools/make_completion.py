@@ -21,13 +21,14 @@ _cenote() {{
     case ${{COMP_WORDS[1]}} in
 {cases}
     esac
+    # Files, unless an option or a command is being typed.
     if [ ${{#COMPREPLY[@]}} -eq 0 ]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
     fi
 }}
 complete -o filenames -F _cenote cenote
 """
-CASE = "    {name}) mapfile -t COMPREPLY < <(compgen -W '{words}' -- \"$word\") ;;"
+CASE = "    {name}) {guard}mapfile -t COMPREPLY < <(compgen -W '{words}' -- \"$word\") ;;"
 
 
 def main():
@@ -38,7 +39,8 @@ def main():
     cases = []
     for name, args, _summary in rows:
         words = names if name == "help" else " ".join([*re.findall(r"--[a-z][a-z-]*", args), "--help"])
-        cases.append(CASE.format(name=name, words=words))
+        guard = "" if name == "help" else "[[ $word != -* ]] || "
+        cases.append(CASE.format(name=name, guard=guard, words=words))
     out = Path(output)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(TEMPLATE.format(commands=names, cases="\n".join(cases)))

@@ -24,9 +24,9 @@ static void torch_release(void *, uint64_t addr, size_t) {
 static const bench_allocator allocator = {"torch", nullptr, torch_alloc, torch_release};
 
 extern "C" bool torch_pairs(size_t size, bench_measure *ns) {
-    return bench_pairs(&allocator, size, ns);
+    return bench_pairs(&allocator, 1, size, ns);
 }
 
 extern "C" bool torch_pattern(bench_measure *ns) {
-    return bench_pattern(&allocator, ns);
+    return bench_pattern(&allocator, 1, ns);
 }

@@ -67,8 +67,10 @@ static ceni_block *first_fit(ceni_block *block, uint64_t size, uint64_t alignmen
     return NULL;
 }
 
-/* The first bin from `bin` on that holds a block; CENI_BINS: none. */
-static unsigned next_bin(const ceni_heap *heap, unsigned bin) {
+unsigned ceni_heap_bin(const ceni_heap *heap, unsigned bin) {
+    if (bin >= CENI_BINS) {
+        return CENI_BINS;
+    }
     unsigned word = bin / 64;
     uint64_t bits = bin % 64 ? heap->map[word] & ~(uint64_t)0 << bin % 64 : heap->map[word];
     while (!bits) {
@@ -87,7 +89,7 @@ ceni_block *ceni_heap_find(const ceni_heap *heap, uint64_t size, uint64_t alignm
     unsigned bin = bin_of(size);
     /* In the bin of the size itself some blocks are too small: look at all. */
     ceni_block *found = first_fit(heap->bins[bin], size, alignment, -1);
-    while (!found && ++bin < CENI_BINS && (bin = next_bin(heap, bin)) < CENI_BINS) {
+    while (!found && (bin = ceni_heap_bin(heap, bin + 1)) < CENI_BINS) {
         found = first_fit(heap->bins[bin], size, alignment, BIN_DEPTH);
     }
     return found;
@@ -162,11 +164,15 @@ bool ceni_block_touches(const ceni_block *left, const ceni_block *right) {
 }
 
 /* With one stream in use, memory that is anyone's is as good as that stream's. */
-bool ceni_block_may_merge(const cen_pool *pool, const ceni_block *left, const ceni_block *right) {
-    return ceni_block_touches(left, right) && left->kind == CENI_BLOCK_FREE &&
-           right->kind == CENI_BLOCK_FREE &&
+bool ceni_block_fits_with(const cen_pool *pool, const ceni_block *left, const ceni_block *right) {
+    return ceni_block_touches(left, right) &&
            (left->stream == right->stream ||
             (pool->stream_count <= 1 && (!left->stream || !right->stream)));
+}
+
+bool ceni_block_may_merge(const cen_pool *pool, const ceni_block *left, const ceni_block *right) {
+    return ceni_block_fits_with(pool, left, right) && left->kind == CENI_BLOCK_FREE &&
+           right->kind == CENI_BLOCK_FREE;
 }
 
 /* Joins `right` to `left`; both out of their bins. */
@@ -184,7 +190,7 @@ static void join(cen_pool *pool, ceni_block *left, ceni_block *right) {
 
 ceni_block *ceni_block_release(cen_pool *pool, ceni_block *block, ceni_pstream *stream,
                                uint64_t epoch) {
-    if (block->kind != CENI_BLOCK_FREE) {
+    if (block->kind != CENI_BLOCK_FREE && block->kind != CENI_BLOCK_PARKED) {
         pool->stats.allocated_bytes -= block->size;
     }
     block->kind = CENI_BLOCK_FREE;

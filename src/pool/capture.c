@@ -36,7 +36,7 @@ cen_status cen_pool_capture_begin(cen_pool *pool, cen_stream stream, uint64_t id
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_capture_begin: no memory");
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     ceni_arena *a = find(pool, id);
     if (atomic_load(&s->route)) {
         status = ceni_fail(CEN_ERR_BUSY, "cen_pool_capture_begin: the stream captures already");
@@ -60,7 +60,7 @@ cen_status cen_pool_capture_end(cen_pool *pool, cen_stream stream) {
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_capture_end: no memory");
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     ceni_arena *a = atomic_load(&s->route);
     if (a) {
         atomic_store_explicit(&s->route, NULL, memory_order_release);
@@ -78,7 +78,7 @@ cen_status cen_pool_capture_release(cen_pool *pool, uint64_t id) {
     if (status) {
         return status;
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     ceni_arena *a = find(pool, id);
     if (!a) {
         status = ceni_fail(CEN_ERR_NOT_FOUND, "cen_pool_capture_release: no private pool %llu",

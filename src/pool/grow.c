@@ -203,10 +203,10 @@ static void roll_back(cen_pool *pool, const ceni_line *line, plan *p) {
     }
     for (size_t i = 0; i < p->makes; i++) {
         ceni_pool_page *page = p->made[i];
-        if (!page->mappings && !ceni_driver_release(pool, page->handle)) {
-            ceni_free(page);
+        if (page->mappings || ceni_driver_release(pool, page->handle)) {
+            ceni_page_add(pool, line, page); /* a trim tries again */
         } else {
-            ceni_page_add(pool, line, page);
+            ceni_free(page);
         }
     }
 }
@@ -220,6 +220,7 @@ static void commit(cen_pool *pool, const ceni_line *line, plan *p, ceni_pstream 
         left->stream = stream;
         left->epoch = stream->epoch;
         ceni_block_bin(pool, left);
+        ceni_line_merge(pool, left->line); /* what is before it may be the stream's too */
     }
     for (size_t i = 0; i < p->moves; i++) {
         uint64_t size = p->idle.items[i].page->size;

@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "pool/page.h"
 
-#define SETTLE_EVERY 16 /* allocations, where several streams are in use */
+#define SETTLE_EVERY 64 /* allocations, where several streams free blocks */
 
 typedef struct request {
     ceni_arena *arena;
@@ -25,11 +25,12 @@ static ceni_line *line_of(ceni_arena *arena, uint64_t size) {
 
 /* The best fit of the stream's free blocks and anyone's; of two equals, that of the younger heap.
  */
-static ceni_block *search(cen_pool *pool, const request *r) {
-    const ceni_heap *anyones = ceni_heap_get(pool, r->line, NULL, false);
-    const ceni_heap *own = ceni_heap_get(pool, r->line, r->stream, false);
-    ceni_block *a = ceni_heap_find(anyones, r->size, r->alignment);
-    ceni_block *b = ceni_heap_find(own, r->size, r->alignment);
+ceni_block *ceni_line_best(cen_pool *pool, ceni_line *line, uint64_t size, uint64_t alignment,
+                           ceni_pstream *stream) {
+    const ceni_heap *anyones = ceni_heap_get(pool, line, NULL, false);
+    const ceni_heap *own = ceni_heap_get(pool, line, stream, false);
+    ceni_block *a = ceni_heap_find(anyones, size, alignment);
+    ceni_block *b = ceni_heap_find(own, size, alignment);
     if (!a || !b) {
         return a ? a : b;
     }
@@ -37,6 +38,10 @@ static ceni_block *search(cen_pool *pool, const request *r) {
         return anyones->number > own->number ? a : b;
     }
     return a->size < b->size ? a : b;
+}
+
+static ceni_block *search(cen_pool *pool, const request *r) {
+    return ceni_line_best(pool, r->line, r->size, r->alignment, r->stream);
 }
 
 /* Events that have completed make blocks anyone's. */
@@ -177,6 +182,7 @@ static void log_failure(const cen_pool *pool, cen_status why) {
 }
 
 static ceni_block *climb(cen_pool *pool, request *r) {
+    ceni_pool_unpark(pool);
     if (r->size > pool->device->total_bytes) {
         return NULL; /* nothing that could be done would help */
     }
@@ -207,7 +213,7 @@ static bool ask(cen_pool *pool) {
 cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, uint64_t alignment,
                             uint64_t requested, ceni_pstream *stream, ceni_block **block) {
     request r = {arena, line_of(arena, size), size, alignment, stream, CEN_OK};
-    if (pool->stream_count > 1 && ++pool->since_settled >= SETTLE_EVERY) {
+    if (pool->freeing_streams > 1 && ++pool->since_settled >= SETTLE_EVERY) {
         settle(pool, &r);
     } else if (pool->pending && !pool->capturing) {
         ceni_pool_poll(pool);
@@ -235,10 +241,7 @@ cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, ui
     found->kind = CENI_BLOCK_LIVE;
     found->stream = stream;
     found->requested = requested;
-    pool->stats.allocated_bytes += size;
-    if (pool->stats.allocated_bytes > pool->stats.allocated_peak_bytes) {
-        pool->stats.allocated_peak_bytes = pool->stats.allocated_bytes;
-    }
+    ceni_pool_count_allocated(pool, size);
     *block = found;
     return CEN_OK;
 }

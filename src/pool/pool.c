@@ -47,6 +47,13 @@ void ceni_pool_count_shard(cen_pool *pool, int64_t bytes) {
     }
 }
 
+void ceni_pool_count_allocated(cen_pool *pool, uint64_t size) {
+    pool->stats.allocated_bytes += size;
+    if (pool->stats.allocated_bytes > pool->stats.allocated_peak_bytes) {
+        pool->stats.allocated_peak_bytes = pool->stats.allocated_bytes;
+    }
+}
+
 void ceni_pool_count_reserved(cen_pool *pool, const ceni_line *line, int64_t bytes) {
     cen_pool_stats *s = &pool->stats;
     s->reserved_bytes += (uint64_t)bytes;
@@ -70,7 +77,11 @@ cen_status ceni_pool_refuse(const cen_pool *pool, const char *call) {
 
 #ifdef CENI_DEBUG
 static void debug_verify(cen_pool *pool) {
-    if (++pool->debug_ops % VERIFY_EVERY == 0 && ceni_pool_check(pool)) {
+    if (++pool->debug_ops % VERIFY_EVERY) {
+        return;
+    }
+    ceni_pool_unpark(pool);
+    if (ceni_pool_check(pool)) {
         ceni_log(CEN_LOG_ERROR, "pool: the check after operation %llu failed",
                  (unsigned long long)pool->debug_ops);
     }
@@ -216,7 +227,7 @@ cen_status cen_pool_destroy(cen_pool *pool) {
         ceni_log(CEN_LOG_WARN, "pool: destroyed with %llu blocks of %llu bytes live",
                  (unsigned long long)stats.blocks, (unsigned long long)stats.requested_bytes);
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     pool->capturing = 0;
     ceni_magazines_flush(pool);
     status = ceni_pool_drain(pool);
@@ -230,13 +241,64 @@ cen_status cen_pool_destroy(cen_pool *pool) {
     return status;
 }
 
+void ceni_pool_unpark(cen_pool *pool) {
+    ceni_block *b = pool->parked;
+    if (b) {
+        pool->parked = NULL;
+        ceni_block_release(pool, b, b->stream, b->epoch);
+    }
+}
+
+void ceni_pool_enter(cen_pool *pool) {
+    ceni_lock_take(&pool->lock);
+    ceni_pool_unpark(pool);
+}
+
+/* The block freed last waits, not yet merged, for a request of just its size, for which it is the
+ * best fit once more; whatever else comes first merges it. */
+static void park(cen_pool *pool, ceni_block *b, ceni_pstream *stream) {
+    ceni_pool_unpark(pool);
+    pool->stats.allocated_bytes -= b->size;
+    b->kind = CENI_BLOCK_PARKED;
+    b->stream = stream;
+    b->epoch = ceni_stream_freeing(pool, stream);
+    b->requested = 0;
+    pool->parked = b;
+}
+
+static ceni_block *take_parked(cen_pool *pool, uint64_t size, uint64_t alignment,
+                               uint64_t requested, ceni_pstream *stream) {
+    ceni_block *b = pool->parked;
+    if (!b || b->size != size || b->stream != stream || b->addr & (alignment - 1)) {
+        return NULL;
+    }
+    const ceni_block *left = b->prev, *right = b->next;
+    if (ceni_block_fits_with(pool, left, b) && left->kind == CENI_BLOCK_FREE) {
+        return NULL;
+    }
+    bool grows = ceni_block_fits_with(pool, b, right) && right->kind == CENI_BLOCK_FREE;
+    uint64_t merged = size + (grows ? right->size : 0);
+    const ceni_block *other = ceni_line_best(pool, b->line, size, alignment, stream);
+    if (other && other != right && other->size < merged) {
+        return NULL;
+    }
+    pool->parked = NULL;
+    b->kind = CENI_BLOCK_LIVE;
+    b->requested = requested;
+    ceni_pool_count_allocated(pool, size);
+    return b;
+}
+
 static cen_status alloc_block(cen_pool *pool, uint64_t size, uint64_t alignment, uint64_t requested,
                               ceni_pstream *stream, void **out) {
-    ceni_block *block;
     ceni_lock_take(&pool->lock);
     ceni_arena *route = atomic_load_explicit(&stream->route, memory_order_relaxed);
-    cen_status status = ceni_pool_obtain(pool, route ? route : &pool->shared, size, alignment,
-                                         requested, stream, &block);
+    ceni_block *block = route ? NULL : take_parked(pool, size, alignment, requested, stream);
+    cen_status status = CEN_OK;
+    if (!block) {
+        status = ceni_pool_obtain(pool, route ? route : &pool->shared, size, alignment, requested,
+                                  stream, &block);
+    }
     if (!status) {
         ceni_index_set(pool, block->addr, (uintptr_t)block);
         pool->stats.allocs++;
@@ -318,13 +380,13 @@ static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream) {
         b->uses = NULL;
         b->kind = CENI_BLOCK_PENDING;
         b->stream = stream;
-        b->epoch = ceni_stream_freeing(stream);
+        b->epoch = ceni_stream_freeing(pool, stream);
     }
     ceni_index_set(pool, b->addr, CENI_OWNER_FREED);
     pool->stats.frees++;
     ceni_pool_count_requested(pool, -(int64_t)requested);
     if (b->kind == CENI_BLOCK_LIVE) {
-        ceni_block_release(pool, b, stream, ceni_stream_freeing(stream));
+        park(pool, b, stream);
     }
     return CEN_OK;
 }

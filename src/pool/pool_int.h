@@ -70,7 +70,13 @@ struct ceni_segment {
     bool lost;  /* could not be unmapped after a failure, or has no access: never used */
 };
 
-enum ceni_block_kind { CENI_BLOCK_FREE, CENI_BLOCK_LIVE, CENI_BLOCK_SLAB, CENI_BLOCK_PENDING };
+enum ceni_block_kind {
+    CENI_BLOCK_FREE,
+    CENI_BLOCK_LIVE,
+    CENI_BLOCK_SLAB,
+    CENI_BLOCK_PENDING,
+    CENI_BLOCK_PARKED
+};
 
 struct ceni_block {
     uint64_t addr, size;
@@ -211,8 +217,10 @@ struct cen_pool {
     _Alignas(64) ceni_lock lock;
     unsigned capturing; /* streams between capture begin and end */
     ceni_pending *pending;
+    ceni_block *parked;       /* the block freed last, if it is not merged yet */
     ceni_block *spare_blocks; /* descriptors */
     size_t stream_count;
+    unsigned freeing_streams;         /* with frees since the last look at streams */
     unsigned since_settled;           /* allocations since streams were last looked at */
     _Atomic int64_t requested_locked; /* written under the lock */
     _Atomic uint64_t requested_peak;
@@ -247,6 +255,11 @@ uint64_t ceni_pool_now_us(const cen_pool *pool);
 int64_t ceni_pool_requested(const cen_pool *pool);
 void ceni_pool_count_requested(cen_pool *pool, int64_t bytes); /* lock held */
 void ceni_pool_count_shard(cen_pool *pool, int64_t bytes);     /* what a shard has added up */
+/* `size` bytes became a block's. */
+void ceni_pool_count_allocated(cen_pool *pool, uint64_t size);
+/* Takes the lock for anything but an alloc or a free: the block freed last is merged first. */
+void ceni_pool_enter(cen_pool *pool);
+void ceni_pool_unpark(cen_pool *pool);
 void ceni_pool_count_reserved(cen_pool *pool, const ceni_line *line, int64_t bytes);
 
 /* index.c: which block or slab an address belongs to; lookup.h has the rest. */
@@ -264,6 +277,8 @@ bool ceni_arena_open_to_all(const ceni_arena *arena);
 
 /* block.c: blocks, heaps. */
 ceni_heap *ceni_heap_get(cen_pool *pool, ceni_line *line, ceni_pstream *stream, bool create);
+/* The first bin from `bin` on that holds a block; CENI_BINS: none. */
+unsigned ceni_heap_bin(const ceni_heap *heap, unsigned bin);
 ceni_block *ceni_heap_find(const ceni_heap *heap, uint64_t size, uint64_t alignment);
 ceni_block *ceni_block_new(cen_pool *pool);
 void ceni_block_delete(cen_pool *pool, ceni_block *block);
@@ -279,6 +294,8 @@ ceni_block *ceni_block_release(cen_pool *pool, ceni_block *block, ceni_pstream *
  */
 cen_status ceni_block_take(cen_pool *pool, ceni_block *block, uint64_t addr, uint64_t size);
 bool ceni_block_touches(const ceni_block *left, const ceni_block *right);
+/* Neighbours that would be one block, if both were free; and that are. */
+bool ceni_block_fits_with(const cen_pool *pool, const ceni_block *left, const ceni_block *right);
 bool ceni_block_may_merge(const cen_pool *pool, const ceni_block *left, const ceni_block *right);
 /* Merges all neighbours of a line that may merge. */
 void ceni_line_merge(cen_pool *pool, ceni_line *line);
@@ -307,7 +324,7 @@ void ceni_arenas_reap(cen_pool *pool);
 
 /* stream.c; finding a stream is in lookup.h */
 /* The epoch of a free made now. */
-uint64_t ceni_stream_freeing(ceni_pstream *stream);
+uint64_t ceni_stream_freeing(cen_pool *pool, ceni_pstream *stream);
 /* Whether a stream that the pool was told of is being captured. Breaks no capture. */
 bool ceni_pool_in_graph(cen_pool *pool);
 cen_status ceni_stream_mark(cen_pool *pool, ceni_pstream *stream);
@@ -334,6 +351,9 @@ uint32_t ceni_class_bytes(unsigned class_index);
 
 /* ladder.c: a block of `size` bytes for `stream` from `arena`, by every means. Lock held; it may be
  * dropped while the retry callback runs. */
+/* The best fit of the stream's free blocks of a line and anyone's, or NULL. */
+ceni_block *ceni_line_best(cen_pool *pool, ceni_line *line, uint64_t size, uint64_t alignment,
+                           ceni_pstream *stream);
 cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, uint64_t alignment,
                             uint64_t requested, ceni_pstream *stream, ceni_block **block);
 

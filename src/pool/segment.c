@@ -198,7 +198,7 @@ void ceni_page_deactivate(cen_pool *pool, ceni_pool_page *page, ceni_pstream *st
     s->last_stream = stream;
     s->last_epoch = stream ? stream->epoch : 0;
     if (stream) {
-        stream->freed_epoch = stream->epoch;
+        (void)ceni_stream_freeing(pool, stream);
     }
     s->line->reserved -= s->size;
     pool->inactive_segments++;
@@ -224,7 +224,7 @@ void ceni_segment_activate(cen_pool *pool, ceni_segment *s, ceni_pstream *stream
     block->wall = s->plain;
     ceni_block_link(s->line, block, after);
     if (stream) {
-        stream->freed_epoch = stream->epoch;
+        (void)ceni_stream_freeing(pool, stream);
     }
     ceni_block_release(pool, block, stream, stream ? stream->epoch : 0);
 }

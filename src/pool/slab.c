@@ -115,7 +115,7 @@ static void free_slab(cen_pool *pool, ceni_slab *slab) {
         ceni_index_set(pool, at, CENI_OWNER_FREED);
     }
     unlist_slab(slab);
-    ceni_block_release(pool, slab->block, slab->stream, ceni_stream_freeing(slab->stream));
+    ceni_block_release(pool, slab->block, slab->stream, ceni_stream_freeing(pool, slab->stream));
     ceni_free(slab->free_list);
     ceni_free(slab);
 }

@@ -54,7 +54,7 @@ cen_status cen_pool_get_stats(cen_pool *pool, cen_pool_stats *out) {
     if (status) {
         return status;
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     cen_pool_stats s = collect(pool);
     for (const ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
         uint64_t largest = ceni_arena_open_to_all(l->arena) ? largest_free(l) : 0;
@@ -73,7 +73,7 @@ cen_status cen_pool_reset_peaks(cen_pool *pool) {
     if (status) {
         return status;
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     atomic_store(&pool->requested_peak, collect(pool).requested_bytes);
     pool->stats.allocated_peak_bytes = pool->stats.allocated_bytes;
     pool->stats.reserved_peak_bytes = pool->stats.reserved_bytes;
@@ -89,7 +89,7 @@ cen_status cen_pool_last_failure(cen_pool *pool, cen_pool_failure *failure) {
     if (status) {
         return status;
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     status = pool->failed ? CEN_OK : CEN_ERR_NOT_FOUND;
     if (!status) {
         *failure = pool->failure;
@@ -123,7 +123,7 @@ static bool is_pending(const cen_pool *pool, const ceni_block *b, uint64_t addr)
     return p != NULL;
 }
 
-/* The objects of a slab, those in magazines as free ones; the last has what is left over. */
+/* The objects of a slab, those in magazines as free ones, and what is left over at its end. */
 static bool walk_slab(const cen_pool *pool, const ceni_block *b,
                       bool (*fn)(void *, const cen_pool_block_info *), void *arg) {
     cen_pool_block_info info = info_of(b);
@@ -133,14 +133,14 @@ static bool walk_slab(const cen_pool *pool, const ceni_block *b,
         info.state = info.requested_bytes             ? CEN_POOL_LIVE
                      : is_pending(pool, b, info.addr) ? CEN_POOL_PENDING
                                                       : CEN_POOL_FREE;
-        if (i + 1 == b->slab->objects) {
-            info.bytes = b->addr + b->size - info.addr;
-        }
         if (!fn(arg, &info)) {
             return false;
         }
     }
-    return true;
+    info.bytes = b->addr + b->size - info.addr;
+    info.requested_bytes = 0;
+    info.state = CEN_POOL_FREE;
+    return !info.bytes || fn(arg, &info);
 }
 
 static bool walk_line(const cen_pool *pool, const ceni_line *line,
@@ -163,7 +163,7 @@ cen_status cen_pool_walk(cen_pool *pool, bool (*fn)(void *arg, const cen_pool_bl
     if (status) {
         return status;
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     bool go = true;
     for (ceni_line *l = ceni_line_next(pool, NULL); l && go; l = ceni_line_next(pool, l)) {
         go = walk_line(pool, l, fn, arg);
@@ -177,7 +177,7 @@ cen_status cen_pool_set_limit(cen_pool *pool, uint64_t bytes) {
     if (status) {
         return status;
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     pool->limit = bytes ? bytes : UINT64_MAX;
     ceni_lock_leave(&pool->lock);
     return CEN_OK;
@@ -188,7 +188,7 @@ cen_status cen_pool_preallocate(cen_pool *pool, uint64_t bytes) {
     if (status) {
         return status;
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     uint64_t reserved = pool->stats.reserved_bytes;
     if (bytes > pool->device->total_bytes) {
         status = ceni_fail(CEN_ERR_DEVICE_MEMORY,
@@ -211,7 +211,7 @@ cen_status cen_pool_trim(cen_pool *pool, uint64_t keep_bytes, bool wait, uint64_
     if (status) {
         return status;
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     status = pool->capturing ? ceni_fail(CEN_ERR_CAPTURE, "cen_pool_trim: a stream is capturing")
                              : CEN_OK;
     uint64_t returned = 0;
@@ -237,7 +237,7 @@ cen_status cen_pool_stream_release(cen_pool *pool, cen_stream stream) {
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_stream_release: no memory");
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     status = pool->capturing
                  ? ceni_fail(CEN_ERR_CAPTURE, "cen_pool_stream_release: a stream is capturing")
                  : CEN_OK;

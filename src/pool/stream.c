@@ -31,9 +31,12 @@ static uint64_t epoch_now(const ceni_pstream *stream) {
     return atomic_load(&stream->retired) ? stream->epoch - 1 : stream->epoch;
 }
 
-uint64_t ceni_stream_freeing(ceni_pstream *stream) {
+uint64_t ceni_stream_freeing(cen_pool *pool, ceni_pstream *stream) {
     uint64_t epoch = epoch_now(stream);
-    stream->freed_epoch = epoch > stream->freed_epoch ? epoch : stream->freed_epoch;
+    if (epoch > stream->freed_epoch) {
+        stream->freed_epoch = epoch;
+        pool->freeing_streams++;
+    }
     return epoch;
 }
 
@@ -175,7 +178,30 @@ static void mark_if_freed(cen_pool *pool, ceni_pstream *stream) {
     }
 }
 
+/* Blocks of a stream whose work is complete become anyone's. With several streams in use what they
+ * merge with is in no stream's heap, so the list that is gone through loses only them. */
+static void settle_heap(cen_pool *pool, ceni_heap *heap) {
+    for (unsigned bin = ceni_heap_bin(heap, 0); bin < CENI_BINS;
+         bin = ceni_heap_bin(heap, bin + 1)) {
+        for (ceni_block *b = heap->bins[bin], *next; b; b = next) {
+            next = b->bin_next;
+            if (ceni_stream_passed(b->stream, b->epoch)) {
+                ceni_block_unbin(b);
+                (void)ceni_block_release(pool, b, NULL, b->epoch);
+            }
+        }
+    }
+}
+
 static void settle_line(cen_pool *pool, ceni_line *line) {
+    if (pool->stream_count > 1) {
+        for (ceni_heap *h = line->heaps; h; h = h->next) {
+            if (h->stream && h->free_bytes) {
+                settle_heap(pool, h);
+            }
+        }
+        return;
+    }
     for (ceni_block *b = line->first_block; b; b = b->next) {
         if (b->kind == CENI_BLOCK_FREE && b->stream && ceni_stream_passed(b->stream, b->epoch)) {
             ceni_block_unbin(b);
@@ -192,6 +218,7 @@ void ceni_pool_settle(cen_pool *pool, bool mark) {
     }
     if (mark) {
         each_stream(pool, mark_if_freed);
+        pool->freeing_streams = 0;
     }
     ceni_pool_poll(pool);
     for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
@@ -199,14 +226,13 @@ void ceni_pool_settle(cen_pool *pool, bool mark) {
     }
 }
 
-static void drain_stream(cen_pool *pool, ceni_pstream *stream) {
-    while (stream->marks) {
-        cen_status status = cen_event_sync(pool->device, stream->marks->event);
-        if (status) {
-            return;
-        }
+/* Waits for a stream's marks; what fails stays marked, and is not reusable. */
+static cen_status drain_stream(cen_pool *pool, ceni_pstream *stream) {
+    cen_status status = CEN_OK;
+    while (stream->marks && !(status = cen_event_sync(pool->device, stream->marks->event))) {
         drop_mark(pool, stream);
     }
+    return status;
 }
 
 cen_status ceni_pool_drain(cen_pool *pool) {
@@ -217,9 +243,15 @@ cen_status ceni_pool_drain(cen_pool *pool) {
     for (ceni_pending *p = pool->pending; p; p = p->next) {
         mark_uses(pool, p->uses);
     }
-    each_stream(pool, drain_stream);
+    cen_status status = CEN_OK;
+    for (unsigned i = 0; i < CENI_STREAM_SLOTS; i++) {
+        for (ceni_pstream *s = atomic_load(&pool->streams[i]); s; s = atomic_load(&s->next)) {
+            cen_status one = drain_stream(pool, s);
+            status = status ? status : one;
+        }
+    }
     ceni_pool_settle(pool, false);
-    return CEN_OK;
+    return status;
 }
 
 /* The earliest mark at or after `epoch`, made now if there is none. */

@@ -40,8 +40,8 @@ void ceni_line_drop_inactive(cen_pool *pool, ceni_line *line) {
     }
 }
 
-/* A page that is mapped nowhere. If the driver does not take it back it stays, for the next try. */
-static cen_status release_unmapped(cen_pool *pool, ceni_pool_page *page) {
+/* Gives back a page that is mapped nowhere; if that fails, it is tried again with the next trim. */
+static cen_status release_handle(cen_pool *pool, ceni_pool_page *page) {
     cen_status status = ceni_driver_release(pool, page->handle);
     if (!status) {
         ceni_page_remove(pool, page);
@@ -59,15 +59,28 @@ static cen_status release_page(cen_pool *pool, ceni_pool_page *page) {
     while (page->mappings) {
         ceni_segment *s = page->mappings;
         if ((status = drop_segment(pool, s))) {
-            /* Still mapped there: use it there. */
-            if (!s->lost) {
+            while (s && s->lost) {
+                s = s->same_page;
+            }
+            if (s) { /* still mapped there: use it there */
                 pool->inactive_segments--;
                 ceni_segment_activate(pool, s, NULL);
             }
             return status;
         }
     }
-    return release_unmapped(pool, page);
+    return release_handle(pool, page);
+}
+
+static uint64_t release_unmapped(cen_pool *pool) {
+    uint64_t before = pool->stats.reserved_bytes;
+    for (ceni_pool_page *page = pool->pages, *next; page; page = next) {
+        next = page->next;
+        if (!page->mappings && release_handle(pool, page)) {
+            break;
+        }
+    }
+    return before - pool->stats.reserved_bytes;
 }
 
 static uint64_t release_plain(cen_pool *pool, ceni_line *line, uint64_t keep_bytes) {
@@ -143,13 +156,7 @@ uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes) {
     if (pool->capturing) {
         return 0;
     }
-    uint64_t returned = 0;
-    ceni_pool_page *next;
-    for (ceni_pool_page *p = pool->pages; p; p = next) {
-        next = p->next;
-        uint64_t size = p->size;
-        returned += !p->mappings && !release_unmapped(pool, p) ? size : 0;
-    }
+    uint64_t returned = release_unmapped(pool);
     for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
         returned += ceni_arena_open_to_all(l->arena) ? release_line(pool, l, keep_bytes) : 0;
     }

@@ -200,7 +200,7 @@ cen_status cen_pool_verify(cen_pool *pool) {
     if (status) {
         return status;
     }
-    ceni_lock_take(&pool->lock);
+    ceni_pool_enter(pool);
     status = ceni_pool_check(pool);
     ceni_lock_leave(&pool->lock);
     return status;

@@ -18,7 +18,7 @@ static cen_status claim(cen_pool *pool, ceni_block *b, ceni_pstream *stream) {
         ceni_block_unbin(b);
         b->stream = stream;
         b->epoch = stream->epoch;
-        stream->freed_epoch = stream->epoch;
+        (void)ceni_stream_freeing(pool, stream);
         ceni_block_bin(pool, b);
     }
     return status;

@@ -215,6 +215,7 @@ const char *ceni_base_name(const char *path);
 /* Wording shared by text and JSON. */
 uint64_t ceni_unit(const ceni_diag *diag);         /* bytes of the unit in which sums are printed */
 void ceni_put_size(ceni_str *out, uint64_t bytes); /* "2.93 GiB", "4 B" */
+void ceni_put_steps(ceni_str *out, uint64_t n);    /* "40,000 steps" */
 void ceni_put_label(ceni_str *out, const ceni_owner *owner); /* "activations, train.py:43" */
 void ceni_put_failed(ceni_str *out, const ceni_diag *diag);  /* who asked for what failed */
 /* Calls line(arg, text) for each sentence of evidence; false: memory ran out. */

@@ -100,7 +100,7 @@ static void offer_holes(const ceni_diag *diag, offers *o) {
     uint64_t held = diag->moment == CENI_MOMENT_PEAK ? diag->held_peak : diag->held;
     uint64_t holes = held > diag->live ? held - diag->live : 0;
     if (diag->verdict == CEN_VERDICT_FRAGMENTATION) {
-        offer(o, holes, CENI_COMPUTED, true,
+        offer(o, holes, on ? CENI_GUESS : CENI_COMPUTED, true,
               on ? "torch.cuda.empty_cache() between phases that differ"
                  : "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
     }
@@ -139,12 +139,15 @@ static void offer_capacity(const ceni_diag *diag, offers *o) {
               "keep the batch or length of the step before");
     }
     if (diag->verdict == CEN_VERDICT_CAPACITY && diag->over && diag->owner_count) {
+        const cen_frame *user = diag->owners[0].user;
         char at[96];
-        place(at, sizeof at, diag->owners[0].user);
+        place(at, sizeof at, user);
         offer(o, diag->over, CENI_COMPUTED, o->count == 0,
-              "it fits with this much less; the most is from %s", at);
+              user ? "shrink what is needed (most is from %s)"
+                   : "shrink what is needed (batch, length)%.0s",
+              at);
     } else if (diag->verdict == CEN_VERDICT_CAPACITY && diag->over) {
-        offer(o, diag->over, CENI_COMPUTED, true, "it fits with this much less (batch, length)");
+        offer(o, diag->over, CENI_COMPUTED, true, "shrink what is needed (batch, length)");
     }
 }
 

@@ -9,6 +9,9 @@
 #include "base/mem.h"
 
 enum { MIN_RECURRENCES = 4, MIN_PERIOD = 2 };
+/* From here on the first distance need not be even: a small model creates twice as many states in
+ * its first step as it allocates otherwise. */
+enum { SKIP_FIRST_FROM = 6 };
 /* The distances' variance may be this part of their squared mean: a first step that creates an
  * optimizer's states is longer by half. */
 static const double MAX_UNEVEN = 0.08;
@@ -18,6 +21,7 @@ static const double MIN_SPAN = 0.7;
 typedef struct recurrence {
     size_t count, first, last; /* ordinals of allocations */
     double sum, squares;       /* of the distances */
+    double first_distance;
 } recurrence;
 
 static size_t run(const ceni_diag *diag, recurrence *by_stack) {
@@ -34,6 +38,7 @@ static size_t run(const ceni_diag *diag, recurrence *by_stack) {
         recurrence *r = &by_stack[e->stack];
         if (r->count++) {
             double distance = (double)(ordinal - r->last);
+            r->first_distance = r->count == 2 ? distance : r->first_distance;
             r->sum += distance;
             r->squares += distance * distance;
         } else {
@@ -49,8 +54,9 @@ static double period(const recurrence *r, size_t allocations) {
     if (r->count < MIN_RECURRENCES) {
         return 0;
     }
-    double n = (double)(r->count - 1), mean = r->sum / n;
-    double variance = r->squares / n - mean * mean;
+    double skipped = r->count >= SKIP_FIRST_FROM ? r->first_distance : 0;
+    double n = (double)(r->count - 1 - (skipped > 0)), mean = (r->sum - skipped) / n;
+    double variance = (r->squares - skipped * skipped) / n - mean * mean;
     bool even = variance <= MAX_UNEVEN * mean * mean;
     bool spans = r->sum >= MIN_SPAN * (double)allocations;
     return mean >= MIN_PERIOD && even && spans ? mean : 0;

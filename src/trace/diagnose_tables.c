@@ -3,6 +3,7 @@
 #include "trace/diagnose.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 enum { MAX_ROWS = 8, PLOT_ROWS = 8, MAX_FRAMES = 4 };
 
@@ -21,9 +22,8 @@ static void put_owners(ceni_str *out, const ceni_diag *diag) {
     if (!diag->owner_count) {
         return;
     }
-    ceni_str_printf(out, "\n%s  ", titles[diag->moment]);
-    ceni_put_size(out, diag->needed);
-    ceni_str_printf(out, "\n");
+    ceni_str_printf(out, "\n%s  %.2f %s\n", titles[diag->moment], num(diag, diag->needed),
+                    ceni_unit(diag) == 1u << 30 ? "GiB" : "MiB");
     for (size_t i = 0; i < diag->owner_count && i < MAX_ROWS; i++) {
         const ceni_owner *owner = &diag->owners[i];
         if (owner->bytes * 100 < diag->needed) {
@@ -43,14 +43,19 @@ static void put_owners(ceni_str *out, const ceni_diag *diag) {
 
 /* "train.py:51 (forward) < train.py:54 (step)": the user's frames, or the innermost one. */
 static void put_frames(ceni_str *out, const ceni_diag *diag, uint32_t stack) {
-    size_t count = 0, shown = 0;
+    size_t count = 0, shown = 0, column = 17; /* after "    allocated at " */
     const cen_frame *frames =
         stack == CEN_NO_STACK ? NULL : cen_snapshot_stack(diag->snapshot, stack, &count);
     const cen_frame *user = ceni_user_frame(diag->snapshot, stack);
     for (size_t i = 0; i < count && shown < MAX_FRAMES; i++) {
         if (&frames[i] == user || ceni_is_user_frame(&frames[i])) {
-            ceni_str_printf(out, "%s%s:%" PRIu32 " (%s)", shown++ ? " < " : "",
-                            ceni_base_name(frames[i].file), frames[i].line, frames[i].function);
+            const char *file = ceni_base_name(frames[i].file), *name = frames[i].function;
+            size_t length =
+                (size_t)snprintf(NULL, 0, " < %s:%" PRIu32 " (%s)", file, frames[i].line, name);
+            bool wrap = shown && column + length > 80;
+            ceni_str_printf(out, "%s%s%s:%" PRIu32 " (%s)", wrap ? "\n     " : "",
+                            shown++ ? " < " : "", file, frames[i].line, name);
+            column = (wrap ? 5 : column) + length;
         }
     }
     ceni_str_printf(out, count ? "\n" : "no frames recorded: one of autograd's threads?\n");
@@ -67,8 +72,9 @@ static void put_suspects(ceni_str *out, const ceni_diag *diag) {
         ceni_put_size(out, (uint64_t)(s->bytes_per_step + 0.5));
         ceni_str_printf(out, " a step: %" PRIu64 " blocks, ", s->blocks);
         ceni_put_size(out, s->bytes);
-        if (s->steps_left >= 0) {
-            ceni_str_printf(out, "; the cap in %.0f steps", s->steps_left);
+        if (s->steps_left >= 1) {
+            ceni_str_printf(out, "; the cap in ");
+            ceni_put_steps(out, (uint64_t)s->steps_left);
         }
         ceni_str_printf(out, "\n    allocated at ");
         put_frames(out, diag, s->stack);
@@ -76,12 +82,14 @@ static void put_suspects(ceni_str *out, const ceni_diag *diag) {
     if (diag->suspect_count > MAX_ROWS) {
         ceni_str_printf(out, "  and %zu more\n", diag->suspect_count - MAX_ROWS);
     }
+    ceni_str_printf(out, "  A cache that has only grown so far looks the same.\n");
 }
 
 static void put_streams(ceni_str *out, const ceni_diag *diag) {
     if (diag->stream_count < 2 && diag->verdict != CEN_VERDICT_STRANDED_STREAM) {
         return;
     }
+    bool shown = false;
     ceni_str_printf(out, "\nBY STREAM      held   live  holes  number  largest\n");
     for (size_t i = 0; i < diag->stream_count && i < MAX_ROWS; i++) {
         const ceni_segment_group *g = &diag->streams[i];
@@ -90,6 +98,11 @@ static void put_streams(ceni_str *out, const ceni_diag *diag) {
                         num(diag, g->hole_largest),
                         diag->request && g->stream == diag->request_stream ? "  the request's"
                                                                            : "");
+        shown = shown || g->stream == diag->request_stream;
+    }
+    if (diag->request && !shown) {
+        ceni_str_printf(out, "%12" PRIu64 "   0.00   0.00   0.00       0     0.00  the request's\n",
+                        diag->request_stream);
     }
 }
 

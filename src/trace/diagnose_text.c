@@ -6,6 +6,7 @@
 #include "base/mem.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { WIDTH = 80, LABEL = 11 };
@@ -32,8 +33,18 @@ static const char *headline(cen_verdict verdict) {
     return names[verdict];
 }
 
+/* A cap inside the bracket may have allowed what was needed. */
+static bool is_undecided(const ceni_diag *diag) {
+    return diag->cap_from == CENI_CAP_BRACKETED && diag->needed > diag->cap_low &&
+           diag->needed < diag->cap_high;
+}
+
 static void put_headline(ceni_str *out, const ceni_diag *diag) {
     ceni_str_printf(out, "%s", headline(diag->verdict));
+    if (diag->verdict == CEN_VERDICT_CAPACITY && is_undecided(diag)) {
+        ceni_str_printf(out, ", UNLESS THE CAP IS %.2f %s OR MORE", num(diag, diag->needed),
+                        unit_name(diag));
+    }
     if (diag->next != diag->verdict && diag->next != CEN_VERDICT_NONE) {
         ceni_str_printf(out, " NOW; %s NEXT STEP", headline(diag->next));
     }
@@ -42,13 +53,13 @@ static void put_headline(ceni_str *out, const ceni_diag *diag) {
 
 static void put_why_failed(ceni_str *out, const ceni_diag *diag) {
     bool fits = diag->needed <= diag->cap_low;
-    ceni_str_printf(out, " why       %.2f live + %.2f = %.2f needed, ", num(diag, diag->live),
-                    num(diag, diag->request), num(diag, diag->needed));
+    ceni_str_printf(out, " why       %.2f %s live + %.2f = %.2f needed, ", num(diag, diag->live),
+                    unit_name(diag), num(diag, diag->request), num(diag, diag->needed));
     if (!fits && diag->cap_from == CENI_CAP_BRACKETED) {
-        ceni_str_printf(out, "over the %.2f once held by %.2f\n", num(diag, diag->cap_low),
-                        num(diag, diag->over));
-        ceni_str_printf(out, "           the cap lies below %.2f: undecided, give --cap\n",
-                        num(diag, diag->cap_high));
+        ceni_str_printf(out, "over by %.2f\n", num(diag, diag->over));
+        ceni_str_printf(out, "           cap from %.2f (once held), below %.2f: %s\n",
+                        num(diag, diag->cap_low), num(diag, diag->cap_high),
+                        is_undecided(diag) ? "undecided, give --cap" : "not enough in any case");
         return;
     }
     if (!fits) {
@@ -109,13 +120,14 @@ static void put_forecast(ceni_str *out, const ceni_diag *diag) {
     uint64_t growth = diag->next_needed - diag->needed;
     ceni_str_printf(out, "+");
     ceni_put_size(out, growth);
-    ceni_str_printf(out, " a step: next needs %.2f", num(diag, diag->next_needed));
+    ceni_str_printf(out, " a step: next needs %.2f %s", num(diag, diag->next_needed),
+                    unit_name(diag));
     if (diag->packed_steps) {
         ceni_str_printf(out, ". Packing buys %" PRIu64 " step%s", diag->packed_steps,
                         diag->packed_steps == 1 ? "" : "s");
     } else if (diag->cap_low > diag->needed && growth) {
-        ceni_str_printf(out, "; the cap in %" PRIu64 " steps",
-                        (diag->cap_low - diag->needed) / growth + 1);
+        ceni_str_printf(out, "; the cap in ");
+        ceni_put_steps(out, (diag->cap_low - diag->needed) / growth + 1);
     } else if (!diag->cap_low) {
         ceni_str_printf(out, "; --cap tells when it ends");
     }
@@ -142,25 +154,28 @@ static void put_cap(ceni_str *out, const ceni_diag *diag) {
     switch (diag->cap_from) {
     case CENI_CAP_GIVEN:
     case CENI_CAP_STATED:
-        ceni_str_printf(out, "%.2f %s", num(diag, diag->cap_low), ceni_cap_name(diag->cap_from));
+        ceni_str_printf(out, "%.2f %s %s", num(diag, diag->cap_low), unit_name(diag),
+                        ceni_cap_name(diag->cap_from));
         break;
     case CENI_CAP_BRACKETED:
-        ceni_str_printf(out, "%s, %.2f to %.2f: once held, and refused",
-                        diag->cap_contradicted ? "not the one given" : "not given",
-                        num(diag, diag->cap_low), num(diag, diag->cap_high));
+        ceni_str_printf(out,
+                        diag->cap_contradicted
+                            ? "the one given allows it: %.2f %s (once held) to %.2f (refused)"
+                            : "not given: at least %.2f %s (once held), below %.2f (refused)",
+                        num(diag, diag->cap_low), unit_name(diag), num(diag, diag->cap_high));
         break;
     case CENI_CAP_DEVICE:
-        ceni_str_printf(out, failed ? "the device: %.2f held or free" : "the device: %.2f",
-                        num(diag, diag->cap_low));
+        ceni_str_printf(out, failed ? "the device: %.2f %s held or free" : "the device: %.2f %s",
+                        num(diag, diag->cap_low), unit_name(diag));
         break;
     case CENI_CAP_NONE:
-        ceni_str_printf(out, "not given, nothing was refused: at least the %.2f once held",
-                        num(diag, diag->held_peak));
+        ceni_str_printf(out, "not given, nothing was refused: at least the %.2f %s once held",
+                        num(diag, diag->held_peak), unit_name(diag));
     }
     if (failed) {
         const char *split = diag->cap_from == CENI_CAP_BRACKETED ? "\n          " : "; ";
         ceni_str_printf(out, "%scard had %.2f free%s", split, num(diag, diag->device_free),
-                        diag->device_free >= diag->request ? ": a software cap" : "");
+                        diag->device_free >= diag->request ? ": the cap is set in software" : "");
     }
     ceni_str_printf(out, "\n");
 }
@@ -172,10 +187,13 @@ static void put_holes(ceni_str *out, const ceni_diag *diag) {
         return;
     }
     ceni_str_printf(
-        out,
-        "holes     %.2f %s, %" PRIu64 " in %" PRIu64 " of %" PRIu64 " segments, largest %.2f\n",
+        out, "holes     %.2f %s, %" PRIu64 " in %" PRIu64 " of %" PRIu64 " segments, largest %.2f",
         num(diag, diag->total.holes), unit_name(diag), diag->total.hole_count,
         diag->segments_with_holes, diag->total.segments, num(diag, diag->total.hole_largest));
+    if (diag->cached) {
+        ceni_str_printf(out, "; %.2f empty", num(diag, diag->cached));
+    }
+    ceni_str_printf(out, "\n");
 }
 
 /* Each cause that is ruled out, with its number. */
@@ -209,15 +227,41 @@ static void put_ruled_out(ceni_str *out, const ceni_diag *diag) {
         }
         ceni_str_printf(out, ")");
     }
-    if (!diag->suspect_count && n < 4) {
-        ceni_str_printf(out, "\nopen      leak: %zu complete steps, 4 would tell", n);
-    }
     ceni_str_printf(out, "\n");
+}
+
+/* What the file does not tell, and what would. */
+static void put_open(ceni_str *out, const ceni_diag *diag) {
+    const char *label = "open     ";
+    if (!diag->snapshot) {
+        return;
+    }
+    if (!diag->suspect_count && diag->step_complete_count < 4) {
+        ceni_str_printf(out, "%s leak: %zu complete steps, 4 would tell\n", label,
+                        diag->step_complete_count);
+        label = "         ";
+    }
+    if (diag->cap_from == CENI_CAP_DEVICE && diag->moment == CENI_MOMENT_FAILED &&
+        !diag->device_total) {
+        ceni_str_printf(out, "%s what others hold of the device: --device-total tells\n", label);
+        label = "         ";
+    }
+    if (diag->owner_count && diag->owners[0].kind == CENI_KIND_UNKNOWN &&
+        diag->owners[0].bytes > diag->needed / 2) {
+        ceni_str_printf(out,
+                        "%s whose memory: _record_memory_history(context=\"all\") records frames\n",
+                        label);
+    }
 }
 
 static void put_peaks(ceni_str *out, const ceni_diag *diag) {
     bool failed = diag->moment == CENI_MOMENT_FAILED;
-    size_t n = diag->step_complete_count, from = n > 7 ? n - 7 : 0;
+    bool inferred = diag->steps_from == CENI_STEPS_INFERRED;
+    /* As many of the last ones as a line holds. */
+    size_t one = (size_t)snprintf(NULL, 0, " %.2f", num(diag, diag->held_peak));
+    size_t rest = strlen("peaks     ...") + 2 * (one + 2) + (inferred ? 17 : 0);
+    size_t room = (WIDTH - rest) / one, most = room < 7 ? room : 7;
+    size_t n = diag->step_complete_count, from = n > most ? n - most : 0;
     if (!n) {
         return;
     }
@@ -231,7 +275,7 @@ static void put_peaks(ceni_str *out, const ceni_diag *diag) {
     if (diag->growth > 0) {
         ceni_str_printf(out, " %.2f?", num(diag, diag->next_needed));
     }
-    ceni_str_printf(out, diag->steps_from == CENI_STEPS_INFERRED ? " (steps inferred)\n" : "\n");
+    ceni_str_printf(out, inferred ? " (steps inferred)\n" : "\n");
 }
 
 void ceni_text_device(ceni_str *out, const ceni_diag *diag) {
@@ -251,6 +295,7 @@ void ceni_text_device(ceni_str *out, const ceni_diag *diag) {
     put_cap(out, diag);
     put_holes(out, diag);
     put_ruled_out(out, diag);
+    put_open(out, diag);
     put_peaks(out, diag);
     ceni_text_tables(out, diag);
 }

@@ -15,10 +15,20 @@ DESTDIR=$temp/stage cmake --install "$build" --prefix /opt/cenote >"$temp/log"
 mv "$temp/stage/opt/cenote" "$temp/moved"
 root=$temp/moved
 lib=$(dirname "$(find "$root" -name libcenote.so)")
-for file in bin/cenote include/cenote/cenote.h share/bash-completion/completions/cenote share/man/man1/cenote.1; do
+for file in bin/cenote include/cenote/cenote.h share/bash-completion/completions/cenote share/man/man1/cenote.1 \
+    share/doc/cenote/docs/explain.md share/doc/cenote/docs/replay.md; do
     [ -e "$root/$file" ] || { echo "not installed: $file" >&2; exit 1; }
 done
-bash -n "$root/share/bash-completion/completions/cenote"
+completes() { # what is offered, the words typed...
+    local got
+    got=$(cd "$root" && bash -c '. share/bash-completion/completions/cenote
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _cenote; echo "${COMPREPLY[@]}"' cenote cenote "${@:2}")
+    [ "$got" = "$1" ] || { echo "completion of '${*:2}': '$got', not '$1'" >&2; exit 1; }
+}
+completes "explain" ex
+completes "--cap --curve" replay --c
+completes "$(cd "$root" && compgen -f | xargs)" explain ""
+completes "replay" help re
 if grep -rIl -e "$source" -e /opt/cenote "$root/share" "$lib/pkgconfig" "$lib/cmake"; then
     echo "these know where they were built or installed" >&2
     exit 1

@@ -194,6 +194,40 @@ static void graphs_share_an_id(void **state) {
     world_close(&w);
 }
 
+/* Idle memory of a private pool is nobody else's, however short memory is: the graph writes there.
+ */
+static void what_a_graph_freed_stays_its_own(void **state) {
+    world w = world_open(state, &(cen_pool_options){.page_bytes = 2 * MIB, .driver_share = 1});
+    graph g = record(&w, 0, 1, 1000);
+    for (int i = 0; i < BLOCKS; i++) {
+        check(&w, g.blocks[i], g.bytes[i], g.seed + (uint32_t)i, w.streams[0]);
+        OK(cen_pool_free(w.pool, g.blocks[i], w.streams[0]));
+    }
+    OK(ceni_capture_end(w.device, w.streams[0], &g.graph));
+    OK(cen_pool_capture_end(w.pool, w.streams[0]));
+    void *live = get(&w, 4 * MIB, w.streams[1]), *small = get(&w, 500, w.streams[1]), *none;
+    fill(&w, live, 4 * MIB, 5, w.streams[1]);
+    fill(&w, small, 500, 6, w.streams[1]);
+    OK(cen_pool_trim(w.pool, 0, true, NULL)); /* nor is it trimmed */
+    OK(cen_pool_set_limit(w.pool, stats_of(&w).reserved_bytes));
+    for (int round = 0; round < 2; round++) {
+        FAILS(CEN_ERR_DEVICE_MEMORY, cen_pool_alloc(w.pool, 4 * MIB, w.streams[1], &none));
+        FAILS(CEN_ERR_DEVICE_MEMORY, cen_pool_alloc(w.pool, 5 * MIB, w.streams[0], &none));
+        sound(&w);
+        OK(ceni_graph_launch(w.device, g.graph, w.streams[0]));
+        sync_all(&w);
+    }
+    check(&w, live, 4 * MIB, 5, w.streams[1]);
+    check(&w, small, 500, 6, w.streams[1]);
+    ceni_graph_destroy(w.device, g.graph);
+    OK(cen_pool_capture_release(w.pool, 1));
+    none = get(&w, 5 * MIB, w.streams[1]); /* now it can be had */
+    OK(cen_pool_free(w.pool, none, w.streams[1]));
+    OK(cen_pool_free(w.pool, live, w.streams[1]));
+    OK(cen_pool_free(w.pool, small, w.streams[1]));
+    world_close(&w);
+}
+
 /* Memory of a released private pool serves small and large blocks of the shared one, and many
  * captures leave nothing behind. */
 static void released_memory_is_used(void **state) {
@@ -265,6 +299,7 @@ static const struct CMUnitTest tests[] = {
     SUITE_TEST(nothing_breaks_a_capture),
     SUITE_TEST(growth_during_a_capture),
     SUITE_TEST(graphs_share_an_id),
+    SUITE_TEST(what_a_graph_freed_stays_its_own),
     SUITE_TEST(released_memory_is_used),
     SUITE_TEST(misuse_is_named),
 };

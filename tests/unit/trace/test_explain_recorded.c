@@ -107,10 +107,10 @@ static void gpt_oom_reads_as_computed_by_hand(void **state) {
     static const char *const lines[] = {
         "FRAGMENTATION NOW; OUT OF CAPACITY NEXT STEP\n",
         " failed    2.93 GiB, backward of cross_entropy, train.py:51 (inferred)\n",
-        " why       24.14 live + 2.93 = 27.06 needed, fits 27.94; but\n",
+        " why       24.14 GiB live + 2.93 = 27.06 needed, fits 27.94; but\n",
         "           25.20 held + 2.93 = 28.13, over by 0.19\n",
-        " forecast  +1.07 GiB a step: next needs 28.13. Packing buys 1 step\n",
-        "cap       27.94 given; card had 113.85 free: a software cap\n",
+        " forecast  +1.07 GiB a step: next needs 28.13 GiB. Packing buys 1 step\n",
+        "cap       27.94 GiB given; card had 113.85 free: the cap is set in software\n",
         "holes     1.06 GiB, 124 in 65 of 250 segments, largest 0.88\n",
         "ruled out leak (baseline 4.64 each step), streams (1), pools (0)\n",
         "peaks     20.64 21.71 22.78 23.85 24.92 25.99 [27.06] 28.13?\n",
@@ -164,7 +164,7 @@ static void gpt_leak_names_both_stacks(void **state) {
 static void graphs_oom_names_what_its_pools_hold(void **state) {
     char *text = NULL;
     json_t *root = explain("graphs-oom.pickle.gz", 10, &text);
-    contains(text, "9.19 live + 1.00 = 10.19 needed, 10.00 allowed: over by 0.19");
+    contains(text, "9.19 GiB live + 1.00 = 10.19 needed, 10.00 allowed: over by 0.19");
     contains(text, "PRIVATE POOLS  930.00 MiB in 3");
     contains(text, "256.00 MiB  activations, train.py:55");
     assert_int_equal(json_array_size(json_object_get(root, "pools")), 3);

@@ -180,6 +180,22 @@ static void a_longer_first_step_does_not_hide_inferred_steps(void **state) {
     json_decref(root);
 }
 
+static void states_of_a_small_model_do_not_hide_inferred_steps(void **state) {
+    recording *r = rec_new();
+    for (int i = 0; i < 12; i++) {
+        rec_alloc(r, 3 * MIB, 0, KEEP);
+        for (int j = 0; j < 6; j++) {
+            rec_free(r, rec_alloc(r, 64 * MIB, 0, FORWARD));
+        }
+        for (int j = 0; i == 0 && j < 24; j++) {
+            rec_alloc(r, MIB, 0, STATE);
+        }
+    }
+    json_t *root = explain(r, 0, 0);
+    expect(root, "leak", NULL);
+    json_decref(root);
+}
+
 static void a_small_job_has_some_unused(void **state) {
     recording *r = rec_new();
     rec_segment(r, 60 * MIB, 0, 0);
@@ -405,6 +421,7 @@ int main(void) {
         cmocka_unit_test(states_of_experts_come_late_and_fade),
         cmocka_unit_test(what_fades_is_no_leak),
         cmocka_unit_test(a_longer_first_step_does_not_hide_inferred_steps),
+        cmocka_unit_test(states_of_a_small_model_do_not_hide_inferred_steps),
         cmocka_unit_test(a_small_job_has_some_unused),
         cmocka_unit_test(unsteady_peaks_forecast_nothing),
         cmocka_unit_test(a_cache_that_is_dropped_is_no_leak),
