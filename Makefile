@@ -29,7 +29,7 @@ test: ## install what is missing, build, and run every suite that needs no GPU
 bench: release ## measure, beside peers; results into bench/results/
 	@tools/bench.py
 
-test-gpu: portable ## the suites that need a GPU, on this machine
+test-gpu: portable ## the suites that need a GPU, on this machine; without one they fail
 	CENOTE_REQUIRE_GPU=1 ctest --preset portable -L conformance
 
 lint: ## clang-format, clang-tidy, shellcheck, layers, sizes; installs what is missing

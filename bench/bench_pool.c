@@ -188,8 +188,8 @@ static bench_measure measure_peer(int threads, bool own_streams, size_t size,
 
 /* Returns the median. target 0: on the host HOST_TARGET, on a GPU a tenth of the peer. */
 static double compare(const char *what, int threads, bool own_streams, size_t size, double target) {
-    user users[BENCH_THREADS];
-    bench_allocator own[BENCH_THREADS], peer;
+    user users[BENCH_THREADS] = {{0}};
+    bench_allocator own[BENCH_THREADS] = {{0}}, peer;
     for (int i = 0; i < threads; i++) {
         users[i] = (user){pool, 0};
         if (own_streams || !i) {

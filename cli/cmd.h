@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cenote/log.h"
+
 typedef struct cli_command {
     const char *name;
     const char *args;                  /* "FILE [--cap SIZE] [--json]" */
@@ -21,6 +23,16 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 int cli_usage_error(const char *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 int cli_failed(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The library's last error, for the one line that says why a command failed: pass cli_keep_error to
+ * cen_log_set with one of these. */
+typedef struct cli_last_error {
+    char text[1024];
+} cli_last_error;
+void cli_keep_error(void *arg, cen_log_level level, const char *message);
+
+/* What a file is called in output: the last part of its path; "-" is standard input. */
+const char *cli_file_name(const char *path);
 
 /* Parses a size such as "27.94GiB", "512M", "8e9" (K, M, G, T and KiB ... are powers of 1024; KB,
  * MB, GB, TB of 1000). False if malformed, negative or over 2^63. */

@@ -70,18 +70,6 @@ static int parse(int argc, char **argv, arguments *args) {
     return CLI_OK;
 }
 
-/* The library's last error, for a message of one line. */
-typedef struct last_error {
-    char text[512];
-} last_error;
-
-static void keep_error(void *arg, cen_log_level level, const char *message) {
-    last_error *last = arg;
-    if (level == CEN_LOG_ERROR) {
-        snprintf(last->text, sizeof last->text, "%s", message);
-    }
-}
-
 /* Reads all of a file of text. NULL: it cannot be read, or it is binary (a snapshot). */
 static char *read_text(const char *path, size_t *size) {
     FILE *file = fopen(path, "rb");
@@ -118,9 +106,9 @@ static int print(const arguments *args, const cen_explanation *explanation) {
 static int explain_log(const arguments *args, cen_status *status) {
     size_t size = 0;
     char *text = read_text(args->file, &size);
-    last_error last = {""};
+    cli_last_error last = {""};
     cen_explanation *explanation = NULL;
-    cen_log_set(keep_error, &last, CEN_LOG_ERROR);
+    cen_log_set(cli_keep_error, &last, CEN_LOG_ERROR);
     *status = text ? cen_explain_log(text, size, &args->options, &explanation) : CEN_ERR_NOT_FOUND;
     cen_log_set(NULL, NULL, CEN_LOG_ERROR);
     free(text);
@@ -139,11 +127,11 @@ static int explain_snapshot(const arguments *args) {
     cen_snapshot *snapshot = NULL;
     cen_explanation *explanation = NULL;
     cen_read_error error;
-    last_error last = {""};
+    cli_last_error last = {""};
     if (cen_snapshot_read(args->file, &snapshot, &error)) {
         return cli_failed("explain", "%s", error.message);
     }
-    cen_log_set(keep_error, &last, CEN_LOG_ERROR);
+    cen_log_set(cli_keep_error, &last, CEN_LOG_ERROR);
     cen_status status = cen_explain(snapshot, &args->options, &explanation);
     cen_log_set(NULL, NULL, CEN_LOG_ERROR);
     int result =
@@ -163,8 +151,7 @@ int cmd_explain(int argc, char **argv) {
         fputs(args.help ? usage : recipe, stdout);
         return CLI_OK;
     }
-    const char *slash = strrchr(args.file, '/');
-    args.options.name = !strcmp(args.file, "-") ? "standard input" : slash ? slash + 1 : args.file;
+    args.options.name = cli_file_name(args.file);
     cen_status found = CEN_ERR_NOT_FOUND;
     if (strcmp(args.file, "-")) {
         status = explain_log(&args, &found);

@@ -16,8 +16,6 @@ typedef struct arguments {
     uint64_t cap;
 } arguments;
 
-#define LOG_LINE 1024
-
 static const char usage[] =
     "usage: cenote replay FILE [--cap SIZE] [--curve] [--json]\n"
     "\n"
@@ -31,12 +29,6 @@ static const char usage[] =
     "  --json      one JSON object; its keys are in docs/replay.md\n";
 
 const uint64_t replay_curve_mib[REPLAY_CURVE_POINTS] = {2, 8, 32, 128, 512};
-
-/* The library's last message of a failure. */
-static void keep_error(void *arg, cen_log_level level, const char *message) {
-    (void)level;
-    snprintf(arg, LOG_LINE, "%s", message);
-}
 
 static int parse(int argc, char **argv, arguments *args) {
     for (int i = 1; i < argc; i++) {
@@ -120,19 +112,18 @@ static int print_all(const replay_outcome *outcomes, size_t count, const argumen
 }
 
 static int report(const cen_snapshot *snapshot, const arguments *args) {
-    const char *slash = strrchr(args->file, '/');
     size_t count = cen_snapshot_device_count(snapshot), done = 0;
     replay_outcome *outcomes = calloc(count + 1, sizeof *outcomes);
     cen_status status = outcomes ? CEN_OK : CEN_ERR_HOST_MEMORY;
-    char why[LOG_LINE] = "";
-    cen_log_set(keep_error, why, CEN_LOG_ERROR);
+    cli_last_error last = {""};
+    cen_log_set(cli_keep_error, &last, CEN_LOG_ERROR);
     for (size_t i = 0; i < count && !status; i++) {
         const cen_snapshot_device *d = cen_snapshot_get_device(snapshot, i);
         if (!d->event_count) {
             continue;
         }
         replay_outcome *o = &outcomes[done++];
-        o->name = !strcmp(args->file, "-") ? "standard input" : slash ? slash + 1 : args->file;
+        o->name = cli_file_name(args->file);
         o->snapshot = snapshot;
         o->d = d;
         o->cap_bytes = args->cap;
@@ -140,9 +131,10 @@ static int report(const cen_snapshot *snapshot, const arguments *args) {
         status = run_all(o);
     }
     cen_log_set(NULL, NULL, CEN_LOG_ERROR);
-    int exit_status = status ? cli_failed("replay", "%s: %s%s%s", args->file,
-                                          cen_status_text(status), *why ? ": " : "", why)
-                             : print_all(outcomes, done, args);
+    int exit_status = status
+                          ? cli_failed("replay", "%s: %s%s%s", args->file, cen_status_text(status),
+                                       *last.text ? ": " : "", last.text)
+                          : print_all(outcomes, done, args);
     free(outcomes);
     return exit_status;
 }

@@ -1,6 +1,6 @@
+/* The table of commands, and dispatch. */
 #include "cli/cmd.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -53,29 +53,6 @@ int cmd_help(int argc, char **argv) {
     }
     char name[] = "help", option[] = "--help";
     return c->run(2, (char *[]){name, option, NULL});
-}
-
-static int print_error(const char *command, const char *format, va_list args) {
-    fprintf(stderr, "cenote%s%s: ", *command ? " " : "", command);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    return 0;
-}
-
-int cli_usage_error(const char *command, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    print_error(command, format, args);
-    va_end(args);
-    return CLI_USAGE;
-}
-
-int cli_failed(const char *command, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    print_error(command, format, args);
-    va_end(args);
-    return CLI_FAILED;
 }
 
 int main(int argc, char **argv) {

@@ -93,11 +93,11 @@ json_t *replay_json(const replay_outcome *o) {
                   "recorded_seconds_second_half", seconds(rec->second_half_seconds),
                   "private_pools", bytes(r->private_ids), "unknown_frees", bytes(r->unknown_frees),
                   "lost_frees", bytes(r->lost_frees), "pending_frees", bytes(r->pending_frees));
-    if (j && o->cap_bytes) {
-        json_object_set_new(j, "cap", cap_json(o));
-    }
-    if (j && o->with_curve) {
-        json_object_set_new(j, "curve", curve_json(o));
+    bool ok = j && (!o->cap_bytes || !json_object_set_new(j, "cap", cap_json(o))) &&
+              (!o->with_curve || !json_object_set_new(j, "curve", curve_json(o)));
+    if (!ok) {
+        json_decref(j);
+        return NULL;
     }
     return j;
 }

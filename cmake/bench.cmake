@@ -5,7 +5,6 @@
 add_library(bench_common STATIC bench/bench.c bench/peers/async.c)
 target_include_directories(bench_common PUBLIC ${CMAKE_SOURCE_DIR})
 target_compile_definitions(bench_common PRIVATE _GNU_SOURCE)
-target_compile_options(bench_common PRIVATE -Wall -Wextra -Wshadow)
 target_link_libraries(bench_common PUBLIC ${CMAKE_DL_LIBS})
 
 file(GLOB benches CONFIGURE_DEPENDS bench/bench_*.c bench/driver/bench_*.c bench/peers/peer_*.c)

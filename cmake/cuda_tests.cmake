@@ -12,7 +12,6 @@ set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda SOVERSION 1
                                            LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake_cuda)
 target_include_directories(fake_cuda PRIVATE src)
 target_compile_definitions(fake_cuda PRIVATE _GNU_SOURCE)
-target_compile_options(fake_cuda PRIVATE -Wall -Wextra -Wshadow -Wno-unused-parameter)
 add_dependencies(test_cuda_load fake_cuda)
 set_tests_properties(test_cuda_load PROPERTIES ENVIRONMENT
                      "CENOTE_FAKE_CUDA=1;LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake_cuda")

@@ -23,11 +23,7 @@ if(CENOTE_FUZZ)
   if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "CENOTE_FUZZ needs clang (CC=clang): libFuzzer is part of it")
   endif()
-  if(CMAKE_C_COMPILER_ID STREQUAL "GNU") # whether it warns depends on the level of optimisation
-  add_compile_options(-Wno-format-truncation)
-endif()
-
-set(sanitize "address,undefined")
+  set(sanitize "address,undefined")
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 if(sanitize)

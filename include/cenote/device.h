@@ -4,7 +4,12 @@
  * process's unified address space. Streams and events are handles: on CUDA the CUstream and CUevent
  * themselves, so a framework's stream can be passed as it is; 0 is the default stream (on the host
  * a stream like the others: it orders nothing but itself). Unless said otherwise a function may be
- * called from any thread, sizes are in bytes, and output arguments are set only on success. */
+ * called from any thread, sizes are in bytes, and output arguments are set only on success.
+ *
+ * Any call on a device may return CEN_ERR_INVALID (the log names the argument), CEN_ERR_FORKED,
+ * CEN_ERR_DEVICE, CEN_ERR_DEVICE_LOST (on CUDA also once an operation met memory that it may not
+ * use; on the host that is CEN_ERR_FAULT), CEN_ERR_HOST_MEMORY and CEN_ERR_LIMIT. What waits or
+ * queries returns CEN_ERR_CAPTURE while a stream captures, which breaks the capture. */
 #ifndef CENOTE_DEVICE_H
 #define CENOTE_DEVICE_H
 
@@ -73,6 +78,7 @@ CEN_API void cen_device_close(cen_device *device);
 CEN_API cen_status cen_device_count(const char *backend, int *count);
 
 CEN_API cen_status cen_device_get_props(cen_device *device, cen_device_props *props);
+/* Bytes free now, whoever holds the others, and in all. */
 CEN_API cen_status cen_device_mem_info(cen_device *device, uint64_t *free_bytes,
                                        uint64_t *total_bytes);
 

@@ -46,7 +46,8 @@ typedef struct cen_explain_options {
 } cen_explain_options;
 
 /* Explains a snapshot, which must outlive the explanation. options may be NULL.
- * CEN_ERR_INVALID: no device in it holds anything; CEN_ERR_HOST_MEMORY. */
+ * CEN_ERR_INVALID: no device in it holds anything, or options->size is not set;
+ * CEN_ERR_HOST_MEMORY. */
 CEN_API cen_status cen_explain(const cen_snapshot *snapshot, const cen_explain_options *options,
                                cen_explanation **explanation);
 

@@ -19,8 +19,9 @@ typedef enum cen_log_level {
  * from any thread, and must not call back into cenote. */
 typedef void (*cen_log_fn)(void *arg, cen_log_level level, const char *message);
 
-/* Sends messages up to `level` to `fn` (NULL: none, the default). Call it before other threads use
- * the library; messages in flight may still reach the sink set before. */
+/* Sends messages up to `level` to `fn` with `arg` (NULL: none, the default). While other threads
+ * are in the library, a message may still reach the old `fn`, even with the new `arg`: set the sink
+ * before they start, and change it when they are done. */
 CEN_API void cen_log_set(cen_log_fn fn, void *arg, cen_log_level level);
 
 #ifdef __cplusplus

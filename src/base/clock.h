@@ -1,4 +1,4 @@
-/* Monotonic time. */
+/* Monotonic time, in nanoseconds from a point that only this boot knows. */
 #ifndef CENI_CLOCK_H
 #define CENI_CLOCK_H
 

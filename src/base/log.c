@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-/* The sink is one of the library's two globals (the other is the backend registry). */
+/* The sink, one of the library's few globals (docs/design.md lists them). */
 static _Atomic(cen_log_fn) sink_fn;
 static _Atomic(void *) sink_arg;
 static atomic_int sink_level;
@@ -17,29 +17,17 @@ void cen_log_set(cen_log_fn fn, void *arg, cen_log_level level) {
     atomic_store(&sink_fn, fn);
 }
 
-static void deliver(cen_log_level level, const char *format, va_list args) {
+void ceni_log(cen_log_level level, const char *format, ...) {
     cen_log_fn fn = atomic_load(&sink_fn);
     if (!fn || (int)level > atomic_load(&sink_level)) {
         return;
     }
     int saved = errno;
     char line[1024];
+    va_list args;
+    va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
+    va_end(args);
     fn(atomic_load(&sink_arg), level, line);
     errno = saved;
-}
-
-void ceni_log(cen_log_level level, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    deliver(level, format, args);
-    va_end(args);
-}
-
-cen_status ceni_fail(cen_status status, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    deliver(CEN_LOG_ERROR, format, args);
-    va_end(args);
-    return status;
 }

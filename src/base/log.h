@@ -7,9 +7,8 @@
 /* Formats and delivers a message if the sink wants its level. errno is preserved. */
 void ceni_log(cen_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Logs an error and returns `status`, so that failing reads: return ceni_fail(CEN_ERR_INVALID, ...)
- */
-cen_status ceni_fail(cen_status status, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+/* Logs an error and gives `status`, so that failing reads: return ceni_fail(CEN_ERR_INVALID, ...).
+ * A macro, so that compilers and analysers see which status comes back. */
+#define ceni_fail(status, ...) (ceni_log(CEN_LOG_ERROR, __VA_ARGS__), (status))
 
 #endif

@@ -111,11 +111,11 @@ cen_status cen_event_sync(cen_device *device, cen_event event) {
 cen_status cen_event_signal(cen_device *device, cen_event event) {
     const enum ceni_dev_op op = CENI_OP_event_signal;
     cen_status status = ceni_call_enter(device, op);
-    if (!status && !device->backend->event_signal) {
-        status = unsupported(device, op);
+    if (!status) {
+        status = device->backend->event_signal ? device->backend->event_signal(device, event)
+                                               : unsupported(device, op);
     }
-    return ceni_call_leave(device, op,
-                           status ? status : device->backend->event_signal(device, event));
+    return ceni_call_leave(device, op, status);
 }
 
 cen_status cen_event_elapsed(cen_device *device, cen_event start, cen_event end, float *ms) {

@@ -29,7 +29,7 @@ const char *ceni_dev_op_name(enum ceni_dev_op op) {
         CENI_DEV_OPS(NAME)
 #undef NAME
     };
-    return (unsigned)op < CENI_OP_COUNT ? names[op] : NULL;
+    return (unsigned)op < CENI_OP_COUNT ? names[op] : "?";
 }
 
 cen_status ceni_call_refuse(const cen_device *device, enum ceni_dev_op op) {
@@ -142,7 +142,8 @@ cen_status cen_device_open(const char *name, cen_device **device) {
         return ceni_fail(CEN_ERR_INVALID, "device_open: %s is NULL", name ? "device" : "name");
     }
     size_t length = strcspn(name, ":");
-    bool known = (length == 4 && !memcmp(name, "cuda", 4)) || find_backend(name, length);
+    const ceni_backend *backend = find_backend(name, length);
+    bool known = backend;
     long ordinal = 0;
     if (name[length] == ':') {
         const char *digits = name + length + 1;
@@ -153,11 +154,6 @@ cen_status cen_device_open(const char *name, cen_device **device) {
     if (!known) {
         return ceni_fail(CEN_ERR_INVALID,
                          "device_open: '%s' is not cuda, cuda:N, host or host:N (N from 0)", name);
-    }
-    const ceni_backend *backend = find_backend(name, length);
-    if (!backend) {
-        return ceni_fail(CEN_ERR_NO_DEVICE, "device_open: '%s': this library has no such backend",
-                         name);
     }
     return open_on(backend, (int)ordinal, NULL, device);
 }
@@ -187,12 +183,8 @@ cen_status cen_device_count(const char *backend, int *count) {
                          backend ? "count" : "backend");
     }
     const ceni_backend *found = find_backend(backend, strlen(backend));
-    if (found) {
-        return found->count(count);
-    }
-    if (strcmp(backend, "cuda")) {
+    if (!found) {
         return ceni_fail(CEN_ERR_INVALID, "device_count: '%s' is neither cuda nor host", backend);
     }
-    *count = 0;
-    return CEN_OK;
+    return found->count(count);
 }

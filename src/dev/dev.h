@@ -46,7 +46,7 @@ enum ceni_dev_op {
         CENI_OP_COUNT
 };
 
-/* "page_map" and so on; NULL if out of range. */
+/* "page_map" and so on; "?" if out of range. */
 const char *ceni_dev_op_name(enum ceni_dev_op op);
 
 typedef struct ceni_graph ceni_graph; /* the backend's own */
@@ -58,8 +58,7 @@ struct ceni_backend {
     /* Number of devices; 0 without a driver, which is no error. */
     cen_status (*count)(int *count);
     /* Allocates a zeroed object whose first member is a cen_device, filled but for `backend` and
-     * `pid`.
-     * `host` is NULL unless cen_device_open_host was called. */
+     * `pid`. `host` is NULL unless cen_device_open_host was called. */
     cen_status (*open)(int ordinal, const cen_host_options *host, cen_device **device);
     /* Waits for the device's streams, releases all, frees the object. */
     void (*close)(cen_device *device);
@@ -153,7 +152,7 @@ struct cen_device {
     ceni_call_stats stats[CENI_OP_COUNT];
 };
 
-/* Backends, in order of preference; NULL-terminated. */
+/* Both backends, in every build; NULL-terminated. */
 extern const ceni_backend *const ceni_backends[];
 extern const ceni_backend ceni_backend_host;
 extern const ceni_backend ceni_backend_cuda;

@@ -1,20 +1,14 @@
 /* The calls that create, map and share physical pages. They are the ones that cost driver time, so
  * their host time is kept. Arguments are checked here, for both backends alike. */
-#include <time.h>
-
+#include "base/clock.h"
 #include "dev/call.h"
-
-static uint64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 /* As ceni_call_leave, adding the time since `start` and the pages concerned. */
 static cen_status leave_timed(cen_device *device, enum ceni_dev_op op, uint64_t start,
                               size_t handles, cen_status status) {
     if (device) {
-        atomic_fetch_add_explicit(&device->stats[op].ns, now_ns() - start, memory_order_relaxed);
+        atomic_fetch_add_explicit(&device->stats[op].ns, ceni_now_ns() - start,
+                                  memory_order_relaxed);
         atomic_fetch_add_explicit(&device->stats[op].handles, handles, memory_order_relaxed);
     }
     return ceni_call_leave(device, op, status);
@@ -54,7 +48,7 @@ static cen_status check_range(cen_device *device, enum ceni_dev_op op, cen_addr 
 
 cen_status ceni_dev_va_reserve(cen_device *device, uint64_t size, uint64_t align, cen_addr *addr) {
     const enum ceni_dev_op op = CENI_OP_va_reserve;
-    uint64_t start = now_ns();
+    uint64_t start = ceni_now_ns();
     cen_status status = check_vmm(device, op);
     status = status ? status : ceni_call_need(addr, op, "addr");
     status = status ? status : check_size(device, op, size);
@@ -68,7 +62,7 @@ cen_status ceni_dev_va_reserve(cen_device *device, uint64_t size, uint64_t align
 
 cen_status ceni_dev_va_free(cen_device *device, cen_addr addr, uint64_t size) {
     const enum ceni_dev_op op = CENI_OP_va_free;
-    uint64_t start = now_ns();
+    uint64_t start = ceni_now_ns();
     cen_status status = check_vmm(device, op);
     status = status ? status : check_range(device, op, addr, size);
     return leave_timed(device, op, start, 1,
@@ -78,7 +72,7 @@ cen_status ceni_dev_va_free(cen_device *device, cen_addr addr, uint64_t size) {
 cen_status ceni_dev_page_create(cen_device *device, uint64_t size, unsigned flags,
                                 ceni_page *page) {
     const enum ceni_dev_op op = CENI_OP_page_create;
-    uint64_t start = now_ns();
+    uint64_t start = ceni_now_ns();
     cen_status status = check_vmm(device, op);
     status = status ? status : ceni_call_need(page, op, "page");
     status = status ? status : check_size(device, op, size);
@@ -91,7 +85,7 @@ cen_status ceni_dev_page_create(cen_device *device, uint64_t size, unsigned flag
 
 cen_status ceni_dev_page_release(cen_device *device, ceni_page page) {
     const enum ceni_dev_op op = CENI_OP_page_release;
-    uint64_t start = now_ns();
+    uint64_t start = ceni_now_ns();
     cen_status status = check_vmm(device, op);
     return leave_timed(device, op, start, 1,
                        status ? status : device->backend->page_release(device, page));
@@ -99,7 +93,7 @@ cen_status ceni_dev_page_release(cen_device *device, ceni_page page) {
 
 cen_status ceni_dev_page_map(cen_device *device, cen_addr addr, uint64_t size, ceni_page page) {
     const enum ceni_dev_op op = CENI_OP_page_map;
-    uint64_t start = now_ns();
+    uint64_t start = ceni_now_ns();
     cen_status status = check_vmm(device, op);
     status = status ? status : check_range(device, op, addr, size);
     return leave_timed(device, op, start, 1,
@@ -108,7 +102,7 @@ cen_status ceni_dev_page_map(cen_device *device, cen_addr addr, uint64_t size, c
 
 cen_status ceni_dev_page_unmap(cen_device *device, cen_addr addr, uint64_t size, size_t handles) {
     const enum ceni_dev_op op = CENI_OP_page_unmap;
-    uint64_t start = now_ns();
+    uint64_t start = ceni_now_ns();
     cen_status status = check_vmm(device, op);
     status = status ? status : check_range(device, op, addr, size);
     return leave_timed(device, op, start, handles,
@@ -137,7 +131,7 @@ static cen_status check_grants(cen_device *device, const ceni_grant *grants, siz
 cen_status ceni_dev_page_access(cen_device *device, cen_addr addr, uint64_t size, size_t handles,
                                 const ceni_grant *grants, size_t count) {
     const enum ceni_dev_op op = CENI_OP_page_access;
-    uint64_t start = now_ns();
+    uint64_t start = ceni_now_ns();
     cen_status status = check_vmm(device, op);
     status = status ? status : check_range(device, op, addr, size);
     status = status ? status : check_grants(device, grants, count);
@@ -148,7 +142,7 @@ cen_status ceni_dev_page_access(cen_device *device, cen_addr addr, uint64_t size
 
 cen_status ceni_dev_page_export(cen_device *device, ceni_page page, int *fd) {
     const enum ceni_dev_op op = CENI_OP_page_export;
-    uint64_t start = now_ns();
+    uint64_t start = ceni_now_ns();
     cen_status status = check_vmm(device, op);
     status = status ? status : ceni_call_need(fd, op, "fd");
     return leave_timed(device, op, start, 1,
@@ -157,7 +151,7 @@ cen_status ceni_dev_page_export(cen_device *device, ceni_page page, int *fd) {
 
 cen_status ceni_dev_page_import(cen_device *device, int fd, uint64_t size, ceni_page *page) {
     const enum ceni_dev_op op = CENI_OP_page_import;
-    uint64_t start = now_ns();
+    uint64_t start = ceni_now_ns();
     cen_status status = check_vmm(device, op);
     status = status ? status : ceni_call_need(page, op, "page");
     status = status ? status : check_size(device, op, size);
@@ -167,7 +161,7 @@ cen_status ceni_dev_page_import(cen_device *device, int fd, uint64_t size, ceni_
 
 cen_status ceni_dev_segment_alloc(cen_device *device, uint64_t size, cen_addr *addr) {
     const enum ceni_dev_op op = CENI_OP_segment_alloc;
-    uint64_t start = now_ns();
+    uint64_t start = ceni_now_ns();
     cen_status status = ceni_call_enter(device, op);
     status = status ? status : ceni_call_need(addr, op, "addr");
     if (!status && !size) {
@@ -179,7 +173,7 @@ cen_status ceni_dev_segment_alloc(cen_device *device, uint64_t size, cen_addr *a
 
 cen_status ceni_dev_segment_free(cen_device *device, cen_addr addr) {
     const enum ceni_dev_op op = CENI_OP_segment_free;
-    uint64_t start = now_ns();
+    uint64_t start = ceni_now_ns();
     cen_status status = ceni_call_enter(device, op);
     return leave_timed(device, op, start, 1,
                        status ? status : device->backend->segment_free(device, addr));

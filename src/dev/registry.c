@@ -1,3 +1,4 @@
+/* The backends. Which devices they have is found out when they are asked. */
 #include "dev/dev.h"
 
 const ceni_backend *const ceni_backends[] = {

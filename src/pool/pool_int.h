@@ -4,8 +4,8 @@
  * range of addresses; a page may have several, of which exactly one is active: the place where its
  * memory is being used. The other mappings stay, so that going back to one costs nothing. A line is
  * a reserved range of addresses filled with segments from its start. A block is a range of a line
- * inside active segments: live, pending or free. An arena owns two lines, for small and for large
- * blocks; the shared arena serves everyone, a private one serves a graph.
+ * inside active segments: live, pending or free. An arena owns three lines, for small, medium and
+ * large blocks; the shared arena serves everyone, a private one serves a graph.
  *
  * Invariants (verify.c): active segments of a line are tiled by its blocks; a page's bytes are used
  * through its active segment only; free blocks are in the bins of the heap of their (arena, line,

@@ -55,7 +55,7 @@ static cen_status no_snapshot(ceni_reader *reader, const char *what) {
 }
 
 /* Begins a walk over `list`, whose items have to be of `kind`. */
-static cen_status walk_list(ceni_reader *reader, ceni_value list, enum ceni_kind kind,
+static cen_status walk_list(ceni_reader *reader, ceni_value list, enum ceni_object_kind kind,
                             const char *what, item_walk *walk) {
     *walk = (item_walk){0};
     int found = ceni_list_kind(reader, list, &walk->run);
@@ -350,7 +350,7 @@ static cen_status place_stacks(assembly *a) {
 static cen_status place_devices(assembly *a) {
     cen_snapshot *snapshot = a->snapshot;
     snapshot->devices = ceni_calloc(a->slots.count, sizeof *snapshot->devices);
-    snapshot->copied = ceni_calloc(a->slots.count, sizeof *snapshot->copied);
+    snapshot->copied = ceni_calloc(a->slots.count, sizeof(cen_trace_event *));
     if (!snapshot->devices || !snapshot->copied) {
         return ceni_read_fail(a->reader, CEN_ERR_HOST_MEMORY, "no memory for the devices");
     }

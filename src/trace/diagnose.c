@@ -5,6 +5,7 @@
 #include "base/mem.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static void release(ceni_diag *diag) {
     ceni_free(diag->steps);
@@ -20,7 +21,7 @@ void cen_explanation_free(cen_explanation *explanation) {
     if (!explanation) {
         return;
     }
-    for (size_t i = 0; i < explanation->device_count; i++) {
+    for (size_t i = 0; explanation->devices && i < explanation->device_count; i++) {
         release(&explanation->devices[i]);
     }
     ceni_free(explanation->devices);
@@ -28,20 +29,37 @@ void cen_explanation_free(cen_explanation *explanation) {
     ceni_free(explanation);
 }
 
-cen_status ceni_explanation_new(const cen_explain_options *options, size_t devices,
+/* Those that the caller knew of when it was compiled; the others are 0. */
+static cen_status read_options(const cen_explain_options *given, cen_explain_options *options) {
+    *options = (cen_explain_options){0};
+    if (given && given->size < sizeof given->size) {
+        return ceni_fail(CEN_ERR_INVALID, "explain: options.size is not set");
+    }
+    if (given) {
+        memcpy(options, given, given->size < sizeof *given ? given->size : sizeof *given);
+    }
+    return CEN_OK;
+}
+
+cen_status ceni_explanation_new(const cen_explain_options *given, size_t devices,
                                 cen_explanation **explanation) {
+    cen_explain_options options;
+    cen_status status = read_options(given, &options);
+    if (status) {
+        return status;
+    }
     cen_explanation *e = ceni_calloc(1, sizeof *e);
     if (e) {
-        e->name = ceni_strdup(options && options->name ? options->name : "snapshot");
+        e->name = ceni_strdup(options.name ? options.name : "snapshot");
         e->devices = ceni_calloc(devices, sizeof *e->devices);
     }
     if (!e || !e->name || !e->devices) {
         cen_explanation_free(e);
         return ceni_fail(CEN_ERR_HOST_MEMORY, "explain: out of memory");
     }
-    for (size_t i = 0; options && i < devices; i++) {
-        e->devices[i].cap_given = options->cap_bytes;
-        e->devices[i].device_total = options->device_total_bytes;
+    for (size_t i = 0; i < devices; i++) {
+        e->devices[i].cap_given = options.cap_bytes;
+        e->devices[i].device_total = options.device_total_bytes;
     }
     e->device_count = devices;
     *explanation = e;

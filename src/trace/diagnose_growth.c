@@ -203,7 +203,7 @@ cen_status ceni_growth_finish(ceni_growth *g, ceni_diag *diag, const ceni_record
     for (size_t i = 0; !status && i < count; i++) {
         found += grows(g, &tallies[i]);
     }
-    if (found) {
+    if (!status && found) {
         diag->suspects = ceni_calloc(found, sizeof *diag->suspects);
         status = diag->suspects ? CEN_OK : CEN_ERR_HOST_MEMORY;
     }
@@ -213,7 +213,7 @@ cen_status ceni_growth_finish(ceni_growth *g, ceni_diag *diag, const ceni_record
         }
     }
     ceni_free(tallies);
-    if (diag->suspect_count > 1) {
+    if (diag->suspects) {
         qsort(diag->suspects, diag->suspect_count, sizeof *diag->suspects, by_growth);
     }
     return status;

@@ -55,7 +55,7 @@ static void erase(ranges *r, size_t at) {
 /* Adds a range; expandable neighbours of one stream grow together. */
 static cen_status add(ranges *r, const range *add_) {
     size_t at = find(r, add_->addr);
-    if (add_->expandable && at > 0) {
+    if (add_->expandable && at > 0 && at <= r->count) {
         range *before = &r->at[at - 1];
         if (before->expandable && before->end == add_->addr && before->stream == add_->stream) {
             before->end = add_->end;

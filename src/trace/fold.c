@@ -13,7 +13,7 @@
 
 #define KEY(word) (UINT64_C(1) << CENI_W_##word)
 
-static enum ceni_kind kind_by_keys(uint64_t keys) {
+static enum ceni_object_kind kind_by_keys(uint64_t keys) {
     if (keys & KEY(action)) {
         return CENI_EVENT;
     }
@@ -72,7 +72,7 @@ static cen_status fold_frame(ceni_reader *reader, uint64_t *object, const ceni_v
             *object = (uint64_t)reader->array.count++ << 8 | kind, CEN_OK))
 
 /* Gives an object an empty record of `kind`. */
-static cen_status new_record(ceni_reader *reader, uint64_t *object, enum ceni_kind kind) {
+static cen_status new_record(ceni_reader *reader, uint64_t *object, enum ceni_object_kind kind) {
     switch (kind) {
     case CENI_EVENT:
         return NEW_RECORD(events,
@@ -94,7 +94,7 @@ static cen_status new_record(ceni_reader *reader, uint64_t *object, enum ceni_ki
 
 /* What every event and block has; checked where all keys come at once, which is always so in a
  * pickler's output. */
-static cen_status check_keys(ceni_reader *reader, enum ceni_kind kind, uint64_t keys) {
+static cen_status check_keys(ceni_reader *reader, enum ceni_object_kind kind, uint64_t keys) {
     const char *missing = NULL;
     if (kind == CENI_EVENT && !(keys & (KEY(addr) | KEY(device_free)))) {
         missing = "an event without 'addr'";
@@ -110,7 +110,7 @@ static cen_status check_keys(ceni_reader *reader, enum ceni_kind kind, uint64_t 
 }
 
 /* A plain dict turns out to be of `kind`: what it held goes into the new record. */
-static cen_status promote(ceni_reader *reader, uint64_t *object, enum ceni_kind kind) {
+static cen_status promote(ceni_reader *reader, uint64_t *object, enum ceni_object_kind kind) {
     size_t at = reader->plains.at[*object >> 8].head;
     if (kind == CENI_FRAME ? fold_frame(reader, object, NULL, 0)
                            : new_record(reader, object, kind)) {
@@ -128,10 +128,10 @@ static cen_status promote(ceni_reader *reader, uint64_t *object, enum ceni_kind 
 
 cen_status ceni_fold_set(ceni_reader *reader, size_t index, const ceni_value *pairs, size_t count) {
     uint64_t *object = &reader->objects.at[index];
-    enum ceni_kind kind = *object & 255;
+    enum ceni_object_kind kind = *object & 255;
     if (kind == CENI_EMPTY || kind == CENI_PLAIN) {
         uint64_t keys = keys_of(pairs, count);
-        enum ceni_kind now = kind_by_keys(keys);
+        enum ceni_object_kind now = kind_by_keys(keys);
         if (kind == CENI_EMPTY) {
             if ((count > 1 && check_keys(reader, now, keys)) ||
                 (now != CENI_FRAME && new_record(reader, object, now))) {
@@ -198,7 +198,7 @@ static cen_status append_frames(ceni_reader *reader, uint64_t *object, const cen
 }
 
 /* What an item is in a list: its kind, and its index among those. */
-static enum ceni_kind item_of(const ceni_reader *reader, ceni_value item, size_t *index) {
+static enum ceni_object_kind item_of(const ceni_reader *reader, ceni_value item, size_t *index) {
     *index = 0;
     if (ceni_tag_of(item) == CENI_LIST) {
         *index = ceni_payload(item);
@@ -208,7 +208,7 @@ static enum ceni_kind item_of(const ceni_reader *reader, ceni_value item, size_t
         return CENI_MIXED;
     }
     uint64_t object = reader->objects.at[ceni_payload(item)];
-    enum ceni_kind kind = object & 255;
+    enum ceni_object_kind kind = object & 255;
     *index = object >> 8;
     return kind == CENI_EMPTY || kind == CENI_PLAIN ? CENI_MIXED : kind;
 }
@@ -233,7 +233,7 @@ static cen_status add_item(ceni_reader *reader, ceni_items *list, size_t index) 
 cen_status ceni_fold_append(ceni_reader *reader, size_t index, const ceni_value *items,
                             size_t count) {
     uint64_t *object = &reader->objects.at[index];
-    enum ceni_kind kind = *object & 255;
+    enum ceni_object_kind kind = *object & 255;
     if (!count) {
         return CEN_OK;
     }
@@ -251,7 +251,7 @@ cen_status ceni_fold_append(ceni_reader *reader, size_t index, const ceni_value 
     ceni_items *list = &reader->lists.at[*object >> 8];
     for (size_t i = 0; i < count && list->kind != CENI_MIXED; i++) {
         size_t item;
-        enum ceni_kind now = item_of(reader, items[i], &item);
+        enum ceni_object_kind now = item_of(reader, items[i], &item);
         list->kind = list->kind == CENI_EMPTY || list->kind == now ? now : CENI_MIXED;
         if (list->kind != CENI_MIXED && add_item(reader, list, item)) {
             return reader->status;

@@ -76,7 +76,7 @@ static inline uint64_t ceni_payload(ceni_value value) {
 }
 
 /* An object is a list or dict: its kind in the low 8 bits, an index of that kind's array above. */
-enum ceni_kind {
+enum ceni_object_kind {
     CENI_EMPTY,
     CENI_PLAIN, /* a dict that is none of the following; index into plains */
     CENI_EVENT,

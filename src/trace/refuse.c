@@ -6,14 +6,18 @@
 #include <ctype.h>
 #include <string.h>
 
-/* A line of a GLOBAL for a message: printable characters only. */
-static size_t copy_line(char *to, size_t size, const uint8_t *from, const uint8_t *end) {
+/* A line of a GLOBAL for a message: printable characters only, cut where `to` is full. Returns
+ * where the next line begins, at most `end`. */
+static const uint8_t *copy_line(char *to, size_t size, const uint8_t *from, const uint8_t *end) {
+    const uint8_t *stop = memchr(from, '\n', (size_t)(end - from));
+    const uint8_t *next = stop ? stop + 1 : end;
+    stop = stop ? stop : end;
     size_t count = 0;
-    for (; from + count < end && from[count] != '\n' && count + 1 < size; count++) {
+    for (; from + count < stop && count + 1 < size; count++) {
         to[count] = (char)(isprint(from[count]) ? from[count] : '?');
     }
     to[count] = 0;
-    return count;
+    return next;
 }
 
 /* Opcodes outside the subset: says which, and what the pickle wanted to run. */
@@ -31,8 +35,7 @@ cen_status ceni_pickle_refuse(ceni_reader *reader, const uint8_t **op, const uin
             return reader->status;
         }
         *op = reader->source.window;
-        p = *op + 1;
-        p += copy_line(module, sizeof module, p, reader->source.end) + 1;
+        p = copy_line(module, sizeof module, *op + 1, reader->source.end);
         copy_line(attribute, sizeof attribute, p, reader->source.end);
     } else if (byte == OP_STACK_GLOBAL && reader->stack.count >= 2) {
         ceni_value *top = reader->stack.at + reader->stack.count;

@@ -25,7 +25,7 @@ static bool ends_by_event(uint64_t live) {
 
 typedef struct walk {
     ceni_map live;
-    int64_t reserved;
+    uint64_t reserved; /* modulo 2^64: a file may give any number of the largest sizes */
     size_t unknown_frees;
     /* frees whose alloc is known too, with frames: with the alloc's stack, with another one */
     size_t same_stack, other_stack;
@@ -52,11 +52,11 @@ static int undo(const cen_snapshot_device *device, size_t index, walk *w) {
         return ceni_map_put(&w->live, event->addr, live_until_event(index));
     case CEN_ACTION_SEGMENT_ALLOC:
     case CEN_ACTION_SEGMENT_MAP:
-        w->reserved -= (int64_t)event->size;
+        w->reserved -= event->size;
         return 0;
     case CEN_ACTION_SEGMENT_FREE:
     case CEN_ACTION_SEGMENT_UNMAP:
-        w->reserved += (int64_t)event->size;
+        w->reserved += event->size;
         return 0;
     default:
         return 0;
@@ -65,7 +65,7 @@ static int undo(const cen_snapshot_device *device, size_t index, walk *w) {
 
 static int load_final_state(const cen_snapshot_device *device, walk *w) {
     for (size_t i = 0; i < device->segment_count; i++) {
-        w->reserved += (int64_t)device->segments[i].size;
+        w->reserved += device->segments[i].size;
     }
     for (size_t i = 0; i < device->block_count; i++) {
         if (device->blocks[i].state != CEN_BLOCK_INACTIVE &&
@@ -132,7 +132,7 @@ cen_status ceni_rewind(ceni_reader *reader, cen_snapshot_device *device) {
     qsort(initial, count, sizeof *initial, by_address);
     device->initial = initial;
     device->initial_count = count;
-    device->initial_reserved = w.reserved > 0 ? (uint64_t)w.reserved : 0;
+    device->initial_reserved = w.reserved <= INT64_MAX ? w.reserved : 0; /* else: below 0 */
     device->unknown_frees = w.unknown_frees;
     device->truncated =
         device->event_count && (recorded || (is_ring_size(device->event_count) && count));

@@ -52,7 +52,7 @@ static cen_status read_gzip(ceni_reader *reader, uint8_t *to, size_t size, size_
     z->avail_out = (uInt)size;
     while (!source->z_ended && z->avail_out == size) {
         if (!z->avail_in) {
-            size_t count;
+            size_t count = 0;
             if (read_stored(reader, source->raw, RAW_SIZE, &count)) {
                 return reader->status;
             }

@@ -19,16 +19,13 @@ if [ -n "$stray" ]; then
     exit 1
 fi
 
-# And every function that a public header declares is there. A header none of whose functions is there
-# is a part still to come.
+# And every function that a public header declares is there.
 nm -D --defined-only "$build/libcenote.so" | awk '{ sub("@.*", "", $3); print $3 }' | sort -u >"$temp/shown"
 for header in include/cenote/*.h; do
     tr '\n' ' ' <"$header" | grep -o 'CEN_API [^;(]*(' | grep -o 'cen_[a-z0-9_]*($' | tr -d '(' |
         sort -u >"$temp/declared" || continue
     missing=$(comm -23 "$temp/declared" "$temp/shown")
-    if [ -z "$(comm -12 "$temp/declared" "$temp/shown")" ]; then
-        echo "$header: none of its functions is there yet"
-    elif [ -n "$missing" ]; then
+    if [ -n "$missing" ]; then
         printf '%s declares what libcenote.so does not have:\n%s\n' "$header" "$missing" >&2
         exit 1
     fi

@@ -1,8 +1,9 @@
 /* One suite for every backend. Each program's tests run on "host" (threads), "host" with inline
  * streams, and "cuda:0" where a driver is present; CENOTE_TEST_DEVICE=cuda:0 (or host) runs that
- * device only, and the program exits 77 when it is absent. A program that defines SUITE_PLAIN also
- * runs on "host" without virtual memory management. Each test gets a freshly opened device in a
- * `fixture`, and what it does not free is the device's to free. */
+ * device only, and the program exits 77 when it is absent; with CENOTE_REQUIRE_GPU in the
+ * environment an absent GPU is a failure. A program that defines SUITE_PLAIN also runs on "host"
+ * without virtual memory management. Each test gets a freshly opened device in a `fixture`, and
+ * what it does not free is the device's to free. */
 #ifndef SUITE_H
 #define SUITE_H
 
@@ -116,8 +117,10 @@ static inline int suite_run(const struct CMUnitTest *tests, size_t count) {
         int devices = 0;
         suite_log_reset();
         if (cen_device_count(f->host ? "host" : "cuda", &devices) || devices < 1) {
-            printf("%s: skipped: %s\n", f->label,
+            bool required = !f->host && getenv("CENOTE_REQUIRE_GPU");
+            printf("%s: %s: %s\n", f->label, required ? "required" : "skipped",
                    suite_log_line[0] ? suite_log_line : "there is no such device");
+            failed += required;
             continue;
         }
         suite_now = f;

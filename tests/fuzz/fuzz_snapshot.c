@@ -20,7 +20,7 @@ static void require(bool holds) {
 static void check_stack(const cen_snapshot *snapshot, uint32_t stack) {
     size_t count;
     const cen_frame *frames = cen_snapshot_stack(snapshot, stack, &count);
-    require(stack == CEN_NO_STACK ? !frames : frames && count);
+    require(stack == CEN_NO_STACK ? !frames && !count : frames && count);
     for (size_t i = 0; i < count; i++) {
         require(strlen(frames[i].file) + strlen(frames[i].function) < SIZE_MAX);
     }

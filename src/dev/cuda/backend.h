@@ -127,7 +127,6 @@ cen_status ceni_cuda_event_destroy(cen_device *device, cen_event event);
 cen_status ceni_cuda_event_record(cen_device *device, cen_event event, cen_stream stream);
 cen_status ceni_cuda_event_query(cen_device *device, cen_event event);
 cen_status ceni_cuda_event_sync(cen_device *device, cen_event event);
-cen_status ceni_cuda_event_signal(cen_device *device, cen_event event);
 cen_status ceni_cuda_event_elapsed(cen_device *device, cen_event start, cen_event end, float *ms);
 
 cen_status ceni_cuda_copy(cen_device *device, cen_addr dst, cen_addr src, size_t size,

@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -71,7 +70,6 @@ static cen_status device_open(int ordinal, const cen_host_options *host, cen_dev
     }
     self->cu = cu;
     self->base.ordinal = ordinal;
-    self->base.pid = (int)getpid();
     pthread_mutex_init(&self->owned.lock, NULL);
     pthread_mutex_init(&self->kernels_lock, NULL);
     result = cu->cuDeviceGet(&self->device, ordinal);
@@ -291,7 +289,6 @@ const ceni_backend ceni_backend_cuda = {
     .event_record = ceni_cuda_event_record,
     .event_query = ceni_cuda_event_query,
     .event_sync = ceni_cuda_event_sync,
-    .event_signal = ceni_cuda_event_signal,
     .event_elapsed = ceni_cuda_event_elapsed,
     .copy = ceni_cuda_copy,
     .copy_peer = ceni_cuda_copy_peer,

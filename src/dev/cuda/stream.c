@@ -138,11 +138,6 @@ cen_status ceni_cuda_event_sync(cen_device *device, cen_event event) {
     return ceni_cuda_leave(&scope, "waiting for an event");
 }
 
-cen_status ceni_cuda_event_signal(cen_device *device, cen_event event) {
-    return ceni_fail(CEN_ERR_UNSUPPORTED, "cuda:%d: events complete when their stream gets there",
-                     device->ordinal);
-}
-
 cen_status ceni_cuda_event_elapsed(cen_device *device, cen_event start, cen_event end, float *ms) {
     ceni_cuda_scope scope = ceni_cuda_enter(device);
     float elapsed = 0;
@@ -179,7 +174,7 @@ cen_status ceni_cuda_copy_peer(cen_device *dst_device, cen_addr dst, cen_device 
 cen_status ceni_cuda_fill(cen_device *device, cen_addr dst, uint8_t value, size_t size,
                           cen_stream stream) {
     ceni_cuda_scope scope = ceni_cuda_enter(device);
-    if (scope.result == CU_SUCCESS && size) {
+    if (scope.result == CU_SUCCESS) {
         scope.result = scope.cu->cuMemsetD8Async(dst, value, size, stream_of(stream));
     }
     return ceni_cuda_leave(&scope, "filling %zu bytes at %#" PRIx64, size, dst);

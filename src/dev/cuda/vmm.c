@@ -164,18 +164,13 @@ cen_status ceni_cuda_page_unmap(cen_device *device, cen_addr addr, uint64_t size
 cen_status ceni_cuda_page_access(cen_device *device, cen_addr addr, uint64_t size,
                                  const ceni_grant *grants, size_t count) {
     cu_access_desc list[MAX_GRANTS];
-    if (!count || count > MAX_GRANTS) {
-        return ceni_fail(CEN_ERR_INVALID, "cuda:%d: %zu grants: 1 to %d can be given at once",
+    if (count > MAX_GRANTS) {
+        return ceni_fail(CEN_ERR_INVALID, "cuda:%d: %zu grants: at most %d can be given at once",
                          device->ordinal, count, MAX_GRANTS);
     }
     for (size_t i = 0; i < count; i++) {
-        const cen_device *who = grants[i].device;
-        if (who->backend != &ceni_backend_cuda) {
-            return ceni_fail(CEN_ERR_INVALID, "cuda:%d: grant %zu is for a device of %s",
-                             device->ordinal, i, who->backend->name);
-        }
         list[i].location.type = CU_LOCATION_DEVICE;
-        list[i].location.id = ((const ceni_cuda_device *)who)->device;
+        list[i].location.id = ((const ceni_cuda_device *)grants[i].device)->device;
         list[i].flags = (cu_enum)grants[i].access; /* the same numbers */
     }
     ceni_cuda_scope scope = ceni_cuda_enter(device);

@@ -6,7 +6,7 @@
 
 #include "dev/host/host_int.h"
 
-static void graph_free(ceni_host_graph *graph) {
+static void graph_free(ceni_graph *graph) {
     for (host_op *op = graph->ops, *next; op; op = next) {
         next = op->next;
         ceni_host_op_free(op);
@@ -34,7 +34,7 @@ cen_status ceni_host_no_capture_unlocked(host_device *device, const char *what) 
     return status;
 }
 
-void ceni_host_capture_op(ceni_host_graph *graph, host_op *op) {
+void ceni_host_capture_op(ceni_graph *graph, host_op *op) {
     if (op->kind == HOST_RECORD || op->kind == HOST_WAIT) {
         ceni_host_op_free(op); /* order within the graph is that of its list */
     } else {
@@ -75,7 +75,7 @@ cen_status ceni_host_stream_capturing(cen_device *device, cen_stream stream, boo
 cen_status ceni_host_capture_begin(cen_device *device, cen_stream stream) {
     host_device *d = host_of(device);
     cen_status status = ceni_host_ready(d);
-    ceni_host_graph *graph = status ? NULL : ceni_calloc(1, sizeof *graph);
+    ceni_graph *graph = status ? NULL : ceni_calloc(1, sizeof *graph);
     if (!graph) {
         return status ? status : ceni_fail(CEN_ERR_HOST_MEMORY, "capture: out of host memory");
     }
@@ -99,7 +99,7 @@ cen_status ceni_host_capture_begin(cen_device *device, cen_stream stream) {
 }
 
 /* Every stream leaves the capture. */
-static void leave(host_device *device, const ceni_host_graph *graph) {
+static void leave(host_device *device, const ceni_graph *graph) {
     for (host_stream *s = device->streams; s; s = s->next) {
         if (s->capture == graph) {
             s->capture = NULL;
@@ -107,7 +107,7 @@ static void leave(host_device *device, const ceni_host_graph *graph) {
     }
 }
 
-cen_status ceni_host_capture_end(cen_device *device, cen_stream stream, ceni_host_graph **graph) {
+cen_status ceni_host_capture_end(cen_device *device, cen_stream stream, ceni_graph **graph) {
     host_device *d = host_of(device);
     cen_status status = ceni_host_ready(d);
     if (status) {
@@ -115,7 +115,7 @@ cen_status ceni_host_capture_end(cen_device *device, cen_stream stream, ceni_hos
     }
     pthread_mutex_lock(&d->space->run);
     host_stream *s = ceni_host_stream_get(d, stream);
-    ceni_host_graph *ended = s ? s->capture : NULL;
+    ceni_graph *ended = s ? s->capture : NULL;
     if (!ended || ended->origin != s) {
         status = ceni_fail(CEN_ERR_INVALID, "capture: the stream did not begin one");
     } else {
@@ -133,7 +133,7 @@ cen_status ceni_host_capture_end(cen_device *device, cen_stream stream, ceni_hos
 
 void ceni_host_captures_close(host_device *device) {
     for (host_stream *s = device->streams; s; s = s->next) {
-        ceni_host_graph *graph = s->capture;
+        ceni_graph *graph = s->capture;
         if (graph) {
             leave(device, graph);
             graph_free(graph);
@@ -142,7 +142,7 @@ void ceni_host_captures_close(host_device *device) {
 }
 
 /* A copy of the graph's list, to be queued; NULL in *copy when host memory is exhausted. */
-static cen_status copy_ops(const ceni_host_graph *graph, host_op **copy) {
+static cen_status copy_ops(const ceni_graph *graph, host_op **copy) {
     host_op **tail = copy;
     *copy = NULL;
     for (const host_op *op = graph->ops; op; op = op->next) {
@@ -158,7 +158,7 @@ static cen_status copy_ops(const ceni_host_graph *graph, host_op **copy) {
     return CEN_OK;
 }
 
-cen_status ceni_host_graph_launch(cen_device *device, ceni_host_graph *graph, cen_stream stream) {
+cen_status ceni_host_graph_launch(cen_device *device, ceni_graph *graph, cen_stream stream) {
     host_device *d = host_of(device);
     cen_status status = ceni_host_ready(d);
     if (status) {
@@ -181,7 +181,7 @@ cen_status ceni_host_graph_launch(cen_device *device, ceni_host_graph *graph, ce
     return status;
 }
 
-void ceni_host_graph_destroy(cen_device *device, ceni_host_graph *graph) {
+void ceni_host_graph_destroy(cen_device *device, ceni_graph *graph) {
     host_space *space = host_of(device)->space;
     pthread_mutex_lock(&space->run);
     graph_free(graph);

@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "dev/dev.h"
@@ -131,7 +132,7 @@ struct host_stream {
     bool threaded;
     pthread_t thread;
     pthread_cond_t work; /* something was queued */
-    ceni_host_graph *capture;
+    ceni_graph *capture;
 };
 
 struct host_device {
@@ -265,8 +266,7 @@ cen_status ceni_host_stream_wait(cen_device *device, cen_stream stream, cen_even
 host_op *ceni_host_op_new(enum host_op_kind kind, size_t data_size);
 void ceni_host_op_free(host_op *op); /* (locked) */
 void ceni_host_execute(host_stream *stream, host_op *op);
-uint64_t ceni_host_now(void); /* nanoseconds */
-void ceni_host_sleep_until(uint64_t ns);
+void ceni_host_sleep_until(uint64_t ns); /* by ceni_now_ns */
 cen_status ceni_host_copy(cen_device *device, cen_addr dst, cen_addr src, size_t size,
                           cen_stream stream);
 cen_status ceni_host_copy_peer(cen_device *dst_device, cen_addr dst, cen_device *src_device,
@@ -277,12 +277,18 @@ cen_status ceni_host_launch(cen_device *device, const char *name, const cen_laun
                             void *const *args, size_t arg_count, cen_stream stream);
 cen_status ceni_host_func(cen_device *device, cen_stream stream, void (*fn)(void *), void *arg);
 
-/* capture.c */
+/* capture.c: as dev/capture.h has it, in CUDA's global mode: querying or synchronising anything
+ * breaks a capture; virtual-memory calls and recording on other streams do not. */
+cen_status ceni_host_capture_begin(cen_device *device, cen_stream stream);
+cen_status ceni_host_capture_end(cen_device *device, cen_stream stream, ceni_graph **graph);
+/* Enqueues the graph's copies, fills, kernels and host functions, in the order of recording. */
+cen_status ceni_host_graph_launch(cen_device *device, ceni_graph *graph, cen_stream stream);
+void ceni_host_graph_destroy(cen_device *device, ceni_graph *graph);
 /* CEN_ERR_CAPTURE, breaking them, while a stream of the device captures. (locked) */
 cen_status ceni_host_no_capture(host_device *device, const char *what);
 /* As ceni_host_no_capture, taking `run`. */
 cen_status ceni_host_no_capture_unlocked(host_device *device, const char *what);
-void ceni_host_capture_op(ceni_host_graph *graph, host_op *op); /* (locked) */
+void ceni_host_capture_op(ceni_graph *graph, host_op *op); /* (locked) */
 /* The stream waits for a point recorded in a capture: it joins it. (locked) */
 cen_status ceni_host_capture_join(host_stream *stream, const host_point *point);
 /* Ends the captures of a device that closes. (locked) */

@@ -2,10 +2,10 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "dev/host/host_int.h"
@@ -24,16 +24,17 @@ static long count_lines(const char *path) {
     return lines;
 }
 
+/* 0: it cannot be read. */
 static long read_number(const char *path) {
     FILE *file = fopen(path, "re");
-    long number = 0;
+    char text[32] = "";
     if (file) {
-        if (fscanf(file, "%ld", &number) != 1) {
-            number = 0;
+        if (!fgets(text, sizeof text, file)) {
+            *text = '\0';
         }
         fclose(file);
     }
-    return number;
+    return strtol(text, NULL, 10);
 }
 
 /* CEN_ERR_LIMIT, logged, if the process has about as many memory maps as it may. */

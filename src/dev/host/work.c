@@ -9,12 +9,6 @@
 
 enum { KERNEL_ARGS_MAX = 16 };
 
-uint64_t ceni_host_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 void ceni_host_sleep_until(uint64_t ns) {
     struct timespec until = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) {
@@ -37,14 +31,14 @@ void ceni_host_op_free(host_op *op) {
 static void poison(host_device *device, const char *what, const char *why, uint64_t addr,
                    uint64_t size) {
     int none = CEN_OK;
-    ceni_fail(CEN_ERR_FAULT, "host:%d: a %s at [0x%llx, +%llu) meets %s", device->base.ordinal,
-              what, (unsigned long long)addr, (unsigned long long)size, why);
+    ceni_log(CEN_LOG_ERROR, "host:%d: a %s at [0x%llx, +%llu) meets %s", device->base.ordinal, what,
+             (unsigned long long)addr, (unsigned long long)size, why);
     atomic_compare_exchange_strong(&device->error, &none, CEN_ERR_FAULT);
 }
 
 static void run_copy(host_device *device, const host_op *op) {
     const cen_host_options *o = &device->options;
-    uint64_t until = ceni_host_now() + (uint64_t)o->copy_latency_us * 1000;
+    uint64_t until = ceni_now_ns() + (uint64_t)o->copy_latency_us * 1000;
     if (o->copy_bytes_per_us) {
         until += (uint64_t)((double)op->size * 1000 / (double)o->copy_bytes_per_us);
     }
@@ -129,7 +123,7 @@ void ceni_host_execute(host_stream *stream, host_op *op) {
         op->fn(op->arg);
         break;
     case HOST_RECORD:
-        op->point->ns = ceni_host_now();
+        op->point->ns = ceni_now_ns();
         break;
     case HOST_WAIT:
         break;

@@ -251,8 +251,37 @@ static void texts_without_a_message_are_refused(void **state) {
     assert_null(explanation);
 }
 
+/* A program compiled against a smaller struct has its fields read and no more. */
+static void options_are_read_as_far_as_their_size_says(void **state) {
+    static const char text[] = TODAY "2.00 GiB. GPU 0 has a total capacity of 80.00 GiB of which "
+                                     "70.00 GiB is free. Of the allocated memory 4.00 GiB is "
+                                     "allocated by PyTorch, and 1.00 GiB is reserved by PyTorch "
+                                     "but unallocated.";
+    const size_t sizes[] = {0, offsetof(cen_explain_options, cap_bytes),
+                            sizeof(cen_explain_options), sizeof(cen_explain_options) + 64};
+    static const char *const caps[] = {NULL, "bracketed", "given", "given"};
+    for (size_t i = 0; i < 4; i++) {
+        cen_explain_options options = {sizes[i], "log", 5 * GIB, 0};
+        cen_explanation *explanation = NULL;
+        char *json = NULL;
+        cen_status status = cen_explain_log(text, sizeof text - 1, &options, &explanation);
+        if (!caps[i]) {
+            assert_int_equal(status, CEN_ERR_INVALID);
+            continue;
+        }
+        assert_int_equal(status, CEN_OK);
+        assert_int_equal(cen_explain_json(explanation, &json), CEN_OK);
+        json_t *root = json_loads(json, 0, NULL);
+        assert_string_equal(string(root, "cap_from"), caps[i]);
+        json_decref(root);
+        free(json);
+        cen_explanation_free(explanation);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_are_read_as_far_as_their_size_says),
         cmocka_unit_test(every_file_is_judged_as_expected),
         cmocka_unit_test(gpt_oom_reads_as_computed_by_hand),
         cmocka_unit_test(gpt_oom_without_a_cap_brackets_it),

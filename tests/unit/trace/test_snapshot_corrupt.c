@@ -80,6 +80,11 @@ static void code_is_refused(void **state) {
     REFUSED("\x80\4\x8c\2os\x8c\6system\x93.", CEN_ERR_FORMAT,
             "byte 14: refused: it would run code (os.system)");
     REFUSED("\x80\4\x93.", CEN_ERR_FORMAT, "refused");
+    REFUSED(
+        "\x80\2ca_module_whose_name_is_longer_than_what_a_message_keeps_of_it_by_far\nsystem\n.",
+        CEN_ERR_FORMAT,
+        "run code (a_module_whose_name_is_longer_than_what_a_message_keeps_of_it_b.system)");
+    REFUSED("\x80\2cos", CEN_ERR_FORMAT, "run code (os.)");
     REFUSED("\x80\2NNR.", CEN_ERR_FORMAT, "opcode REDUCE");
     REFUSED("\x80\2NNb.", CEN_ERR_FORMAT, "opcode BUILD");
     REFUSED("\x80\2(ios\nsystem\n.", CEN_ERR_FORMAT, "opcode INST");
@@ -144,10 +149,15 @@ static void values_out_of_range_are_refused(void **state) {
             "a device's trace is no list of events");
 }
 
+/* Bytes of a pickle, which end with no NUL. */
+static void put(uint8_t *to, const char *bytes, size_t size) {
+    memcpy(to, bytes, size);
+}
+
 static void endless_nesting_is_refused(void **state) {
     static uint8_t data[1 << 20];
     memset(data, '(', sizeof data);
-    memcpy(data, "\x80\4", 2);
+    put(data, "\x80\4", 2);
     refused(data, sizeof data, CEN_ERR_FORMAT, "nested deeper than 1000");
     for (size_t i = 2; i < sizeof data; i++) { /* lists in lists without marks: no stack of C's */
         data[i] = i <= sizeof data / 2 ? ']' : i < sizeof data - 2 ? 'a' : '.';
@@ -164,7 +174,7 @@ static void memory_stays_in_proportion(void **state) {
     z.next_out = packed;
     z.avail_out = (uInt)packed_size;
     memset(data, 0x94, 1 << 20);
-    memcpy(data, "\x80\4N", 3);
+    put(data, "\x80\4N", 3);
     for (size_t done = 0; done < size; done += 1 << 20) {
         z.next_in = data;
         z.avail_in = 1 << 20;
@@ -187,17 +197,37 @@ static void time_stays_in_proportion(void **state) {
     size_t at = sizeof head - 1;
     memcpy(data, head, at);
     for (; at + 3 < sizeof data; at += 3) {
-        memcpy(data + at, "h\0a", 3);
+        put(data + at, "h\0a", 3);
     }
     refused(data, at, CEN_ERR_FORMAT, "out of proportion");
     for (size_t i = sizeof head - 1; i + 3 < sizeof data; i += 3) {
         bool restart = (i - sizeof head + 1) / 3 % 6000 == 5999;
-        memcpy(data + i, restart ? "0]N" : "h\0a", 3);
+        put(data + i, restart ? "0]N" : "h\0a", 3);
         if (restart) {
             data[i + 2] = ']'; /* the list that grows; the one below stays empty */
         }
     }
     refused(data, at, CEN_ERR_FORMAT, "out of proportion");
+}
+
+/* One event of the largest size that frees a segment, 40,000 times: over 2^63 bytes in sum. */
+static void sums_beyond_63_bits_are_survived(void **state) {
+    static const char head[] = "\x80\4}(\x8c\10segments]\x8c\15device_traces]]("
+                               "}\x94(\x8c\6action\x8c\14segment_free\x8c\4addrK\1"
+                               "\x8c\4size\x8a\7\0\0\0\0\0\0\1u";
+    static uint8_t data[sizeof head + 80000 + 4];
+    size_t at = sizeof head - 1;
+    memcpy(data, head, at);
+    for (size_t i = 1; i < 40000; i++, at += 2) {
+        put(data + at, "h\0", 2);
+    }
+    put(data + at, "eau.", 4);
+    cen_snapshot *snapshot;
+    assert_int_equal(cen_snapshot_read_memory("x", data, at + 4, &snapshot, NULL), CEN_OK);
+    const cen_snapshot_device *device = cen_snapshot_get_device(snapshot, 0);
+    assert_int_equal(device->event_count, 40000);
+    assert_int_equal(device->initial_reserved, 0);
+    cen_snapshot_free(snapshot);
 }
 
 static void cut_anywhere_it_is_an_error(void **state) {
@@ -237,7 +267,7 @@ static void damaged_gzip_is_told(void **state) {
     /* Damage far behind the pickle's end is damage too. */
     uLong plain_size = 4 << 20;
     uint8_t *plain = calloc(1, plain_size);
-    memcpy(plain, "\x80\4}\x8c\10segments]s.", 16);
+    put(plain, "\x80\4}\x8c\10segments]s.", 16);
     z_stream z = {
         .next_in = plain, .avail_in = (uInt)plain_size, .next_out = data, .avail_out = sizeof data};
     assert_int_equal(deflateInit2(&z, 9, Z_DEFLATED, 31, 8, Z_DEFAULT_STRATEGY), Z_OK);
@@ -309,6 +339,7 @@ int main(void) {
         cmocka_unit_test(endless_nesting_is_refused),
         cmocka_unit_test(memory_stays_in_proportion),
         cmocka_unit_test(time_stays_in_proportion),
+        cmocka_unit_test(sums_beyond_63_bits_are_survived),
         cmocka_unit_test(cut_anywhere_it_is_an_error),
         cmocka_unit_test(changed_anywhere_it_is_survived),
         cmocka_unit_test(damaged_gzip_is_told),
