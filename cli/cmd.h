@@ -22,6 +22,11 @@ int cli_usage_error(const char *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 int cli_failed(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* What an output calls a file: "standard input" for "-", else the last part of its path, with '?'
+ * for control characters, which would act on a terminal. `name` holds it, and is returned. */
+#define CLI_NAME 256
+const char *cli_base_name(const char *path, char name[CLI_NAME]);
+
 /* Parses a size such as "27.94GiB", "512M", "8e9" (K, M, G, T and KiB ... are powers of 1024; KB,
  * MB, GB, TB of 1000). False if malformed, negative or over 2^63. */
 bool cli_parse_size(const char *text, uint64_t *bytes);

@@ -1,5 +1,6 @@
 #include "cli/cmd.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,11 +52,29 @@ int cmd_help(int argc, char **argv) {
     return CLI_OK;
 }
 
-static int print_error(const char *command, const char *format, va_list args) {
-    fprintf(stderr, "cenote%s%s: ", *command ? " " : "", command);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    return 0;
+static void one_line(char *text) {
+    for (; *text; text++) {
+        if ((unsigned char)*text < ' ' || *text == 0x7f) {
+            *text = '?';
+        }
+    }
+}
+
+const char *cli_base_name(const char *path, char name[CLI_NAME]) {
+    const char *slash = strrchr(path, '/');
+    snprintf(name, CLI_NAME, "%s",
+             !strcmp(path, "-") ? "standard input"
+             : slash            ? slash + 1
+                                : path);
+    one_line(name);
+    return name;
+}
+
+static void print_error(const char *command, const char *format, va_list args) {
+    char line[2048];
+    vsnprintf(line, sizeof line, format, args);
+    one_line(line);
+    fprintf(stderr, "cenote%s%s: %s\n", *command ? " " : "", command, line);
 }
 
 int cli_usage_error(const char *command, const char *format, ...) {
@@ -74,7 +93,7 @@ int cli_failed(const char *command, const char *format, ...) {
     return CLI_FAILED;
 }
 
-int main(int argc, char **argv) {
+static int run(int argc, char **argv) {
     if (argc < 2) {
         print_usage(stderr);
         return CLI_USAGE;
@@ -92,4 +111,14 @@ int main(int argc, char **argv) {
         return cli_usage_error("", "no command '%s'; 'cenote help' lists them", argv[1]);
     }
     return c->run(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv) {
+    int status = run(argc, argv);
+    /* What was printed may be in a buffer still, and what could not be written is no success. */
+    if (!status && (fflush(stdout) || ferror(stdout))) {
+        const char *name = argc > 1 && find(argv[1]) ? argv[1] : "";
+        status = cli_failed(name, "standard output: %s", strerror(errno));
+    }
+    return status;
 }
