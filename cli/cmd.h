@@ -31,8 +31,10 @@ typedef struct cli_last_error {
 } cli_last_error;
 void cli_keep_error(void *arg, cen_log_level level, const char *message);
 
-/* What a file is called in output: the last part of its path; "-" is standard input. */
-const char *cli_file_name(const char *path);
+/* What an output calls a file: "standard input" for "-", else the last part of its path, with '?'
+ * for control characters, which would act on a terminal. `name` holds it, and is returned. */
+#define CLI_NAME 256
+const char *cli_base_name(const char *path, char name[CLI_NAME]);
 
 /* Parses a size such as "27.94GiB", "512M", "8e9" (K, M, G, T and KiB ... are powers of 1024; KB,
  * MB, GB, TB of 1000). False if malformed, negative or over 2^63. */

@@ -1,11 +1,12 @@
 /* cenote explain: the verdict on a snapshot, or on a log with an out-of-memory message in it. */
 #include "cli/cmd.h"
 
-#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cenote/cenote.h"
 
@@ -70,22 +71,33 @@ static int parse(int argc, char **argv, arguments *args) {
     return CLI_OK;
 }
 
-/* Reads all of a file of text. NULL: it cannot be read, or it is binary (a snapshot). */
+/* Most of a log that is read, from its end: the last message is what counts. */
+#define LOG_MAX ((off_t)256 << 20)
+
+static bool is_binary(int fd) {
+    unsigned char first[2] = {0};
+    ssize_t got = pread(fd, first, sizeof first, 0);
+    bool gzip = got == 2 && first[0] == 0x1f && first[1] == 0x8b;
+    return got <= 0 || gzip || first[0] == 0x80;
+}
+
+/* Reads a file of text, or the end of a long one. NULL: it cannot be read, or it is binary (a
+ * snapshot). What is no plain file is not even opened: a pipe can be read only once. */
 static char *read_text(const char *path, size_t *size) {
-    FILE *file = fopen(path, "rb");
-    char *text = NULL;
     struct stat st;
-    if (file && !fstat(fileno(file), &st) && S_ISREG(st.st_mode) && st.st_size > 0) {
-        unsigned char first[2] = {0};
-        size_t got = fread(first, 1, sizeof first, file);
-        bool gzip = got == 2 && first[0] == 0x1f && first[1] == 0x8b;
-        bool pickle = got && first[0] == 0x80;
-        text = gzip || pickle ? NULL : malloc((size_t)st.st_size);
-        rewind(file);
-        *size = text ? fread(text, 1, (size_t)st.st_size, file) : 0;
+    if (stat(path, &st) || !S_ISREG(st.st_mode) || st.st_size <= 0) {
+        return NULL;
     }
-    if (file) {
-        fclose(file);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    off_t from = st.st_size > LOG_MAX ? st.st_size - LOG_MAX : 0;
+    size_t room = (size_t)(st.st_size - from);
+    char *text = fd < 0 || is_binary(fd) ? NULL : malloc(room);
+    ssize_t got = 1;
+    for (*size = 0; text && got > 0 && *size<room; *size += got> 0 ? (size_t)got : 0) {
+        got = pread(fd, text + *size, room - *size, from + (off_t)*size);
+    }
+    if (fd >= 0) {
+        close(fd);
     }
     return text;
 }
@@ -97,9 +109,9 @@ static int print(const arguments *args, const cen_explanation *explanation) {
     if (status) {
         return cli_failed("explain", "%s", cen_status_text(status));
     }
-    bool written = fputs(out, stdout) >= 0 && fflush(stdout) == 0;
+    fputs(out, stdout); /* main sees whether it could be written */
     free(out);
-    return written ? CLI_OK : cli_failed("explain", "standard output: %s", strerror(errno));
+    return CLI_OK;
 }
 
 /* Explains a log; CEN_ERR_NOT_FOUND in *status: the file is none, try a snapshot. */
@@ -151,7 +163,8 @@ int cmd_explain(int argc, char **argv) {
         fputs(args.help ? usage : recipe, stdout);
         return CLI_OK;
     }
-    args.options.name = cli_file_name(args.file);
+    char name[CLI_NAME];
+    args.options.name = cli_base_name(args.file, name);
     cen_status found = CEN_ERR_NOT_FOUND;
     if (strcmp(args.file, "-")) {
         status = explain_log(&args, &found);

@@ -1,7 +1,6 @@
 /* cenote replay: what the pool would have needed for a recorded run. */
 #include "cli/cmd.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +111,8 @@ static int print_all(const replay_outcome *outcomes, size_t count, const argumen
 }
 
 static int report(const cen_snapshot *snapshot, const arguments *args) {
+    char name[CLI_NAME];
+    cli_base_name(args->file, name);
     size_t count = cen_snapshot_device_count(snapshot), done = 0;
     replay_outcome *outcomes = calloc(count + 1, sizeof *outcomes);
     cen_status status = outcomes ? CEN_OK : CEN_ERR_HOST_MEMORY;
@@ -123,7 +124,7 @@ static int report(const cen_snapshot *snapshot, const arguments *args) {
             continue;
         }
         replay_outcome *o = &outcomes[done++];
-        o->name = cli_file_name(args->file);
+        o->name = name;
         o->snapshot = snapshot;
         o->d = d;
         o->cap_bytes = args->cap;
@@ -155,8 +156,5 @@ int cmd_replay(int argc, char **argv) {
     }
     status = report(snapshot, &args);
     cen_snapshot_free(snapshot);
-    if (!status && (fflush(stdout) || ferror(stdout))) {
-        status = cli_failed("replay", "standard output: %s", strerror(errno));
-    }
     return status;
 }

@@ -1,6 +1,7 @@
 /* The table of commands, and dispatch. */
 #include "cli/cmd.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,7 +56,7 @@ int cmd_help(int argc, char **argv) {
     return c->run(2, (char *[]){name, option, NULL});
 }
 
-int main(int argc, char **argv) {
+static int run(int argc, char **argv) {
     if (argc < 2) {
         print_usage(stderr);
         return CLI_USAGE;
@@ -73,4 +74,14 @@ int main(int argc, char **argv) {
         return cli_usage_error("", "no command '%s'; 'cenote help' lists them", argv[1]);
     }
     return c->run(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv) {
+    int status = run(argc, argv);
+    /* What was printed may be in a buffer still, and what could not be written is no success. */
+    if (!status && (fflush(stdout) || ferror(stdout))) {
+        const char *name = argc > 1 && find(argv[1]) ? argv[1] : "";
+        status = cli_failed(name, "standard output: %s", strerror(errno));
+    }
+    return status;
 }

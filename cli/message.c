@@ -5,10 +5,20 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Control characters, as of a file's name, would act on a terminal. */
+static void one_line(char *text) {
+    for (; *text; text++) {
+        if ((unsigned char)*text < ' ' || *text == 0x7f) {
+            *text = '?';
+        }
+    }
+}
+
 static void print_error(const char *command, const char *format, va_list args) {
-    fprintf(stderr, "cenote%s%s: ", *command ? " " : "", command);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    char line[2048];
+    vsnprintf(line, sizeof line, format, args);
+    one_line(line);
+    fprintf(stderr, "cenote%s%s: %s\n", *command ? " " : "", command, line);
 }
 
 int cli_usage_error(const char *command, const char *format, ...) {
@@ -34,7 +44,12 @@ void cli_keep_error(void *arg, cen_log_level level, const char *message) {
     }
 }
 
-const char *cli_file_name(const char *path) {
+const char *cli_base_name(const char *path, char name[CLI_NAME]) {
     const char *slash = strrchr(path, '/');
-    return !strcmp(path, "-") ? "standard input" : slash ? slash + 1 : path;
+    snprintf(name, CLI_NAME, "%s",
+             !strcmp(path, "-") ? "standard input"
+             : slash            ? slash + 1
+                                : path);
+    one_line(name);
+    return name;
 }

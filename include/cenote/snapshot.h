@@ -2,8 +2,9 @@
  *
  * Reads PyTorch's pickles (torch.cuda.memory._snapshot() and _dump_snapshot(), protocols 2 to 5,
  * plain or gzip). The reader builds plain data and runs nothing that a file says. A snapshot is
- * immutable once read: any number of threads may use it. Strings are UTF-8, owned by the snapshot.
- * Sizes are in bytes, times in microseconds of the recording's clock. */
+ * immutable once read: any number of threads may use it. Strings are UTF-8 without control
+ * characters and owned by the snapshot. Sizes are in bytes, times in microseconds of the
+ * recording's clock. */
 #ifndef CENOTE_SNAPSHOT_H
 #define CENOTE_SNAPSHOT_H
 

@@ -17,6 +17,14 @@ void cen_log_set(cen_log_fn fn, void *arg, cen_log_level level) {
     atomic_store(&sink_fn, fn);
 }
 
+void ceni_one_line(char *text) {
+    for (; *text; text++) {
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) {
+            *text = '?';
+        }
+    }
+}
+
 void ceni_log(cen_log_level level, const char *format, ...) {
     cen_log_fn fn = atomic_load(&sink_fn);
     if (!fn || (int)level > atomic_load(&sink_level)) {
@@ -28,6 +36,7 @@ void ceni_log(cen_log_level level, const char *format, ...) {
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
+    ceni_one_line(line);
     fn(atomic_load(&sink_arg), level, line);
     errno = saved;
 }

@@ -4,6 +4,9 @@
 
 #include "cenote/log.h"
 
+/* Replaces control characters by '?': a name from outside may hold any. */
+void ceni_one_line(char *text);
+
 /* Formats and delivers a message if the sink wants its level. errno is preserved. */
 void ceni_log(cen_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -38,7 +38,9 @@ cen_status cen_pool_capture_begin(cen_pool *pool, cen_stream stream, uint64_t id
     }
     ceni_pool_enter(pool);
     ceni_arena *a = find(pool, id);
-    if (atomic_load(&s->route)) {
+    if (atomic_load(&s->retired)) { /* its end would not find it */
+        status = ceni_fail(CEN_ERR_BUSY, "cen_pool_capture_begin: the stream is being released");
+    } else if (atomic_load(&s->route)) {
         status = ceni_fail(CEN_ERR_BUSY, "cen_pool_capture_begin: the stream captures already");
     } else if (!a && !(a = make(pool, id))) {
         status = ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_capture_begin: no memory");

@@ -218,6 +218,7 @@ cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, ui
     } else if (pool->pending && !pool->capturing) {
         ceni_pool_poll(pool);
     }
+    arena->serving++; /* the callback may end the capture and release the arena */
     ceni_block *found = climb(pool, &r);
     if (!found) {
         describe_failure(pool, &r, requested);
@@ -226,6 +227,7 @@ cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, ui
             found = climb(pool, &r);
         }
     }
+    arena->serving--;
     if (!found) {
         log_failure(pool, r.status);
         return r.status ? r.status : CEN_ERR_DEVICE_MEMORY;

@@ -186,6 +186,10 @@ static void close_streams(cen_pool *pool) {
         (void)cen_event_destroy(pool->device, pool->spare_events[i]);
     }
     ceni_free(pool->spare_events);
+    for (size_t i = 0; i < pool->spare_shard_count; i++) {
+        ceni_free(pool->spare_shards[i]);
+    }
+    ceni_free(pool->spare_shards);
 }
 
 static void free_descriptors(cen_pool *pool) {

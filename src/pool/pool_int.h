@@ -131,6 +131,7 @@ struct ceni_arena {
     ceni_line lines[CENI_RANKS];
     ceni_slab *slabs[CENI_CLASSES]; /* with free objects, any stream */
     unsigned capturing;
+    unsigned serving; /* allocations from it that are under way: it stays */
     bool released;    /* the shared arena may use what is free in it */
     ceni_arena *next; /* the shared one is first */
 };
@@ -238,6 +239,8 @@ struct cen_pool {
     } * object_uses;
     cen_event *spare_events;
     size_t spare_event_count, spare_event_capacity;
+    ceni_shard **spare_shards; /* of streams that were released */
+    size_t spare_shard_count, spare_shard_capacity;
     /* budget of optional driver time, microseconds (policy.c) */
     double budget;
     uint64_t budget_time;
@@ -347,6 +350,9 @@ cen_status ceni_slab_use(cen_pool *pool, ceni_slab *slab, void *object, ceni_pst
 cen_status ceni_slab_size(ceni_slab *slab, const void *object, size_t *bytes);
 void ceni_slabs_close(cen_pool *pool);
 void ceni_magazines_flush(cen_pool *pool);
+/* Empties those of a stream that was marked as released, and keeps them for the next new stream.
+ * They are never freed before the pool: a free in the stream's name may have them in hand. */
+void ceni_magazines_retire(cen_pool *pool, ceni_pstream *stream);
 uint32_t ceni_class_bytes(unsigned class_index);
 
 /* ladder.c: a block of `size` bytes for `stream` from `arena`, by every means. Lock held; it may be

@@ -182,11 +182,23 @@ static ceni_shard *stream_shards(cen_pool *pool, ceni_pstream *stream) {
     }
     ceni_lock_take(&pool->lock);
     shards = atomic_load(&stream->shards);
-    if (!shards && (shards = new_shards())) {
+    if (!shards) {
+        shards =
+            pool->spare_shard_count ? pool->spare_shards[--pool->spare_shard_count] : new_shards();
         atomic_store_explicit(&stream->shards, shards, memory_order_release);
     }
     ceni_lock_leave(&pool->lock);
     return shards;
+}
+
+/* Takes a shard's lock, unless the stream was released: then its shards are another stream's. */
+static bool enter(ceni_shard *shard, const ceni_pstream *stream) {
+    ceni_spin_take(&shard->lock);
+    if (atomic_load_explicit(&stream->retired, memory_order_relaxed)) {
+        ceni_spin_leave(&shard->lock);
+        return false;
+    }
+    return true;
 }
 
 /* Adds what a shard has counted to the pool's figures; the shard's lock is held. */
@@ -233,10 +245,13 @@ static void return_objects(cen_pool *pool, void *const *objects, unsigned count)
     ceni_lock_leave(&pool->lock);
 }
 
-static cen_status alloc_private(cen_pool *pool, ceni_arena *arena, uint64_t bytes,
-                                ceni_pstream *stream, void **object) {
+/* Past the magazines: for a capture, or a stream that was released. */
+static cen_status alloc_slowly(cen_pool *pool, uint64_t bytes, ceni_pstream *stream,
+                               void **object) {
     ceni_lock_take(&pool->lock);
-    cen_status status = take_object(pool, arena, class_of(bytes), stream, object);
+    ceni_arena *route = atomic_load_explicit(&stream->route, memory_order_relaxed);
+    cen_status status =
+        take_object(pool, route ? route : &pool->shared, class_of(bytes), stream, object);
     if (!status) {
         atomic_store(requested_of(slab_at(pool, *object), *object), (uint32_t)bytes);
         ceni_pool_count_requested(pool, (int64_t)bytes);
@@ -247,9 +262,8 @@ static cen_status alloc_private(cen_pool *pool, ceni_arena *arena, uint64_t byte
 }
 
 cen_status ceni_slab_alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *stream, void **object) {
-    ceni_arena *route = atomic_load_explicit(&stream->route, memory_order_acquire);
-    if (route) {
-        return alloc_private(pool, route, bytes, stream, object);
+    if (atomic_load_explicit(&stream->route, memory_order_acquire)) {
+        return alloc_slowly(pool, bytes, stream, object);
     }
     ceni_shard *shards = stream_shards(pool, stream);
     if (!shards) {
@@ -258,15 +272,20 @@ cen_status ceni_slab_alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *stream,
     unsigned c = class_of(bytes), fresh = 0, over = 0;
     void *objects[CENI_MAGAZINE], *got;
     ceni_shard *shard = shard_of(shards);
-    ceni_spin_take(&shard->lock);
+    if (!enter(shard, stream)) {
+        return alloc_slowly(pool, bytes, stream, object);
+    }
     if (!shard->count[c]) {
         ceni_spin_leave(&shard->lock);
         cen_status status = refill(pool, c, stream, objects, &fresh);
         if (status) {
             return status;
         }
+        if (!enter(shard, stream)) {
+            return_objects(pool, objects, fresh);
+            return alloc_slowly(pool, bytes, stream, object);
+        }
         got = objects[--fresh];
-        ceni_spin_take(&shard->lock);
         while (over < fresh && shard->count[c] < CENI_MAGAZINE) {
             shard->object[c][shard->count[c]++] = objects[over++];
         }
@@ -385,7 +404,9 @@ cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_ps
     unsigned c = slab->class_index, spill = 0;
     void *objects[CENI_MAGAZINE];
     ceni_shard *shard = shard_of(shards);
-    ceni_spin_take(&shard->lock);
+    if (!enter(shard, stream)) {
+        return free_slowly(pool, slab, object, bytes, stream);
+    }
     if (shard->count[c] >= magazine_sizes[c]) {
         spill = (shard->count[c] + 1u) / 2;
         shard->count[c] = (uint8_t)(shard->count[c] - spill);
@@ -424,5 +445,26 @@ void ceni_magazines_flush(cen_pool *pool) {
                 flush_shard(pool, &shards[k]);
             }
         }
+    }
+}
+
+void ceni_magazines_retire(cen_pool *pool, ceni_pstream *stream) {
+    ceni_shard *shards = atomic_load(&stream->shards);
+    if (!shards) {
+        return;
+    }
+    for (unsigned k = 0; k < CENI_SHARDS; k++) {
+        flush_shard(pool, &shards[k]);
+        ceni_spin_take(&shards[k].lock);
+        publish(pool, &shards[k]);
+        pool->stats.allocs += shards[k].allocs;
+        pool->stats.frees += shards[k].frees;
+        shards[k].allocs = shards[k].frees = 0;
+        ceni_spin_leave(&shards[k].lock);
+    }
+    if (!ceni_grow(&pool->spare_shards, &pool->spare_shard_capacity, pool->spare_shard_count + 1,
+                   sizeof *pool->spare_shards)) {
+        pool->spare_shards[pool->spare_shard_count++] = shards;
+        atomic_store(&stream->shards, NULL);
     }
 }

@@ -242,9 +242,11 @@ cen_status cen_pool_stream_release(cen_pool *pool, cen_stream stream) {
                  ? ceni_fail(CEN_ERR_CAPTURE, "cen_pool_stream_release: a stream is capturing")
                  : CEN_OK;
     if (!status) {
-        ceni_magazines_flush(pool);
         status = ceni_stream_mark(pool, s);
         atomic_store(&s->retired, !status);
+        if (!status) {
+            ceni_magazines_retire(pool, s);
+        }
         ceni_pool_settle(pool, true);
     }
     ceni_lock_leave(&pool->lock);

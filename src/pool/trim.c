@@ -129,8 +129,8 @@ static void close_line(cen_pool *pool, ceni_line *line);
 
 /* True if nothing is left of a released arena but its reservations. */
 static bool is_empty(cen_pool *pool, ceni_arena *arena) {
-    bool empty = arena->released;
-    for (unsigned i = 0; i < CENI_RANKS && arena->released; i++) {
+    bool empty = arena->released && !arena->serving;
+    for (unsigned i = 0; i < CENI_RANKS && empty; i++) {
         ceni_line_drop_inactive(pool, &arena->lines[i]);
         empty = empty && !arena->lines[i].first_segment;
     }

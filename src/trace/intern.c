@@ -91,7 +91,14 @@ static bool equal_stack(const ceni_reader *reader, uint32_t id, const void *key,
     return span.count == size && !memcmp(reader->stack_frames.at + span.first, key, size * 4);
 }
 
-/* The length of the UTF-8 sequence at `text`, 0 if it is none (or NUL, which ends C strings). */
+/* Characters that would act on a terminal or on a line of text instead of being shown: controls,
+ * separators of lines, and changes of direction. */
+static bool is_control(uint32_t code) {
+    return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x2028 && code <= 0x202e) ||
+           (code >= 0x2066 && code <= 0x2069);
+}
+
+/* The length of the UTF-8 sequence at `text`, 0 if it is none or a control. */
 static size_t utf8_length(const uint8_t *text, size_t size) {
     static const uint32_t least[] = {0, 1, 0x80, 0x800, 0x10000};
     uint8_t lead = text[0];
@@ -111,11 +118,11 @@ static size_t utf8_length(const uint8_t *text, size_t size) {
         code = code << 6 | (text[i] & 63);
     }
     bool surrogate = code >> 11 == 27;
-    return code < least[length] || code > 0x10ffff || surrogate ? 0 : length;
+    return code < least[length] || code > 0x10ffff || surrogate || is_control(code) ? 0 : length;
 }
 
-/* Copies to reader->clean with '?' for each byte that no UTF-8 text has. Python's pickles may hold
- * such: lone surrogates, from file names that were not UTF-8. */
+/* Copies to reader->clean with '?' for each byte that no UTF-8 text has or that belongs to a
+ * control. Python's pickles may hold such: lone surrogates, from file names that were not UTF-8. */
 static cen_status make_clean(ceni_reader *reader, const uint8_t *text, size_t size) {
     reader->clean.count = 0;
     if (CENI_ROOM(reader, reader->clean, size)) {
@@ -134,11 +141,11 @@ static cen_status make_clean(ceni_reader *reader, const uint8_t *text, size_t si
 }
 
 cen_status ceni_intern_string(ceni_reader *reader, const uint8_t *text, size_t size, uint32_t *id) {
-    bool ascii = true;
+    bool plain = true;
     for (size_t i = 0; i < size; i++) {
-        ascii &= (uint8_t)(text[i] - 1) < 0x7f;
+        plain &= (uint8_t)(text[i] - 0x20) < 0x5f;
     }
-    if (!ascii) {
+    if (!plain) {
         if (make_clean(reader, text, size)) {
             return reader->status;
         }

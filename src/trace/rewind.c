@@ -25,11 +25,22 @@ static bool ends_by_event(uint64_t live) {
 
 typedef struct walk {
     ceni_map live;
-    uint64_t reserved; /* modulo 2^64: a file may give any number of the largest sizes */
+    int64_t reserved;
+    bool too_large; /* segments of more than any address space: `reserved` has no meaning */
     size_t unknown_frees;
     /* frees whose alloc is known too, with frames: with the alloc's stack, with another one */
     size_t same_stack, other_stack;
 } walk;
+
+/* Sizes are at most 2^48, so that one more cannot overflow. */
+static void add_reserved(walk *w, int64_t bytes) {
+    const int64_t limit = INT64_C(1) << 62;
+    if (w->reserved > limit || w->reserved < -limit) {
+        w->too_large = true;
+    } else {
+        w->reserved += bytes;
+    }
+}
 
 static int undo(const cen_snapshot_device *device, size_t index, walk *w) {
     const cen_trace_event *event = &device->events[index];
@@ -52,11 +63,11 @@ static int undo(const cen_snapshot_device *device, size_t index, walk *w) {
         return ceni_map_put(&w->live, event->addr, live_until_event(index));
     case CEN_ACTION_SEGMENT_ALLOC:
     case CEN_ACTION_SEGMENT_MAP:
-        w->reserved -= event->size;
+        add_reserved(w, -(int64_t)event->size);
         return 0;
     case CEN_ACTION_SEGMENT_FREE:
     case CEN_ACTION_SEGMENT_UNMAP:
-        w->reserved += event->size;
+        add_reserved(w, (int64_t)event->size);
         return 0;
     default:
         return 0;
@@ -65,7 +76,7 @@ static int undo(const cen_snapshot_device *device, size_t index, walk *w) {
 
 static int load_final_state(const cen_snapshot_device *device, walk *w) {
     for (size_t i = 0; i < device->segment_count; i++) {
-        w->reserved += device->segments[i].size;
+        add_reserved(w, (int64_t)device->segments[i].size);
     }
     for (size_t i = 0; i < device->block_count; i++) {
         if (device->blocks[i].state != CEN_BLOCK_INACTIVE &&
@@ -111,6 +122,11 @@ cen_status ceni_rewind(ceni_reader *reader, cen_snapshot_device *device) {
     int failed = load_final_state(device, &w);
     for (size_t i = device->event_count; i-- > 0 && !failed;) {
         failed = undo(device, i, &w);
+    }
+    if (w.too_large) {
+        ceni_map_free(&w.live);
+        return ceni_read_fail(reader, CEN_ERR_FORMAT,
+                              "device %d: segments of more than 2^62 bytes in all", device->device);
     }
     cen_initial_block *initial = failed ? NULL : ceni_malloc(w.live.count * sizeof *initial);
     if (!initial) {

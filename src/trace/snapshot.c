@@ -75,6 +75,7 @@ static cen_status report(const ceni_reader *reader, cen_read_error *error) {
     }
     snprintf(made.message, sizeof made.message, "%.80s: %s%s", short_name(reader->name), place,
              reader->message);
+    ceni_one_line(made.message);
     if (error) {
         *error = made;
     }
@@ -89,6 +90,7 @@ static cen_status read_all(const char *name, const char *path, const void *data,
             *error = (cen_read_error){0};
             snprintf(error->message, sizeof error->message, "%.80s: no memory to read it",
                      short_name(name));
+            ceni_one_line(error->message);
         }
         return ceni_fail(CEN_ERR_HOST_MEMORY, "%.80s: no memory to read it", short_name(name));
     }

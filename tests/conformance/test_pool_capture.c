@@ -294,6 +294,40 @@ static void misuse_is_named(void **state) {
     world_close(&w);
 }
 
+typedef struct end_in_callback {
+    cen_pool *pool;
+    cen_stream stream;
+    void *block;
+} end_in_callback;
+
+/* All that is left of the private pool 7 goes, and another one comes. */
+static bool end_and_release(void *arg, const cen_pool_failure *failure) {
+    end_in_callback *e = arg;
+    OK(cen_pool_capture_end(e->pool, e->stream));
+    OK(cen_pool_free(e->pool, e->block, e->stream));
+    OK(cen_pool_capture_release(e->pool, 7));
+    OK(cen_pool_trim(e->pool, 0, true, NULL));
+    OK(cen_pool_capture_begin(e->pool, e->stream, 8));
+    OK(cen_pool_capture_end(e->pool, e->stream));
+    return true;
+}
+
+static void the_callback_can_end_the_capture(void **state) {
+    end_in_callback e = {0};
+    world w = world_open(
+        state,
+        &(cen_pool_options){.limit_bytes = 40 * MIB, .retry = end_and_release, .retry_arg = &e});
+    e.pool = w.pool;
+    e.stream = w.streams[0];
+    OK(cen_pool_capture_begin(w.pool, e.stream, 7));
+    e.block = get(&w, 24 * MIB, e.stream);
+    void *block = get(&w, 30 * MIB, e.stream);
+    sound(&w);
+    OK(cen_pool_free(w.pool, block, e.stream));
+    suite_log_reset();
+    world_close(&w);
+}
+
 static const struct CMUnitTest tests[] = {
     SUITE_TEST(a_graph_replays_while_the_pool_remaps),
     SUITE_TEST(nothing_breaks_a_capture),
@@ -302,5 +336,6 @@ static const struct CMUnitTest tests[] = {
     SUITE_TEST(what_a_graph_freed_stays_its_own),
     SUITE_TEST(released_memory_is_used),
     SUITE_TEST(misuse_is_named),
+    SUITE_TEST(the_callback_can_end_the_capture),
 };
 SUITE_MAIN(tests)

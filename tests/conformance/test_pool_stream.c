@@ -2,6 +2,8 @@
  * that was named, and never unmapped under work. Streams are held so that work is in flight. */
 #include "tests/conformance/pool_suite.h"
 
+#include <pthread.h>
+
 /* On the host, whether work is still waiting on a stream is known; on a GPU it may have ended. */
 static void waits(world *w, int i) {
     if (w->f->host) {
@@ -234,6 +236,48 @@ static void a_released_stream_leaves_its_memory(void **state) {
     world_close(&w);
 }
 
+typedef struct late_frees {
+    cen_pool *pool;
+    cen_stream stream;
+    void *blocks[64];
+    cen_status status;
+} late_frees;
+
+static void *free_late(void *arg) {
+    late_frees *l = arg;
+    for (int i = 0; i < 64 && !l->status; i++) {
+        l->status = cen_pool_free(l->pool, l->blocks[i], l->stream);
+    }
+    return NULL;
+}
+
+/* Streams come and go, while another thread still frees in their name. */
+static void streams_come_and_go(void **state) {
+    world w = world_open(state, NULL);
+    for (int round = 0; round < 200; round++) {
+        late_frees l = {.pool = w.pool};
+        OK(cen_stream_create(w.device, 0, &l.stream));
+        for (int i = 0; i < 64; i++) {
+            l.blocks[i] = get(&w, 600, l.stream);
+        }
+        pthread_t thread;
+        OK(pthread_create(&thread, NULL, free_late, &l));
+        OK(cen_pool_stream_release(w.pool, l.stream));
+        void *next = get(&w, 600, w.streams[round % 3]);
+        OK(pthread_join(thread, NULL));
+        OK(l.status);
+        OK(cen_pool_free(w.pool, next, w.streams[round % 3]));
+        OK(cen_stream_destroy(w.device, l.stream));
+    }
+    cen_pool_stats stats = stats_of(&w);
+    assert_int_equal(stats.blocks, 0);
+    assert_int_equal(stats.requested_bytes, 0);
+    assert_int_equal(stats.allocs, 200 * 65);
+    assert_int_equal(stats.frees, 200 * 65);
+    sound(&w);
+    world_close(&w);
+}
+
 static void nothing_is_unmapped_under_work(void **state) {
     world w = world_open(state, &(cen_pool_options){.page_bytes = 2 * MIB, .driver_share = 1});
     void *a = get(&w, 8 * MIB, w.streams[0]), *b = get(&w, 8 * MIB, w.streams[1]);
@@ -264,6 +308,6 @@ static const struct CMUnitTest tests[] = {
     SUITE_TEST(pages_move_under_work),          SUITE_TEST(used_blocks_wait_for_their_users),
     SUITE_TEST(the_first_stream_can_be_a_user), SUITE_TEST(freed_on_another_stream),
     SUITE_TEST(freed_by_another_thread),        SUITE_TEST(a_released_stream_leaves_its_memory),
-    SUITE_TEST(nothing_is_unmapped_under_work),
+    SUITE_TEST(nothing_is_unmapped_under_work), SUITE_TEST(streams_come_and_go),
 };
 SUITE_MAIN(tests)

@@ -210,26 +210,6 @@ static void time_stays_in_proportion(void **state) {
     refused(data, at, CEN_ERR_FORMAT, "out of proportion");
 }
 
-/* One event of the largest size that frees a segment, 40,000 times: over 2^63 bytes in sum. */
-static void sums_beyond_63_bits_are_survived(void **state) {
-    static const char head[] = "\x80\4}(\x8c\10segments]\x8c\15device_traces]]("
-                               "}\x94(\x8c\6action\x8c\14segment_free\x8c\4addrK\1"
-                               "\x8c\4size\x8a\7\0\0\0\0\0\0\1u";
-    static uint8_t data[sizeof head + 80000 + 4];
-    size_t at = sizeof head - 1;
-    memcpy(data, head, at);
-    for (size_t i = 1; i < 40000; i++, at += 2) {
-        put(data + at, "h\0", 2);
-    }
-    put(data + at, "eau.", 4);
-    cen_snapshot *snapshot;
-    assert_int_equal(cen_snapshot_read_memory("x", data, at + 4, &snapshot, NULL), CEN_OK);
-    const cen_snapshot_device *device = cen_snapshot_get_device(snapshot, 0);
-    assert_int_equal(device->event_count, 40000);
-    assert_int_equal(device->initial_reserved, 0);
-    cen_snapshot_free(snapshot);
-}
-
 static void cut_anywhere_it_is_an_error(void **state) {
     static const char *const files[] = {"snapshots/sparse.pickle", "snapshots/old-list.pickle",
                                         "snapshots/graphs-oom.c4.pickle.gz"};
@@ -315,6 +295,54 @@ static void every_failing_call_is_a_clean_error(void **state) {
     }
 }
 
+/* pickle.dumps({"device_traces": [[{"action": "alloc", "addr": 0, "size": 1, "frames": [{
+ *     "filename": "a\x1b\n\x7f\u009b\u2028\u202e\u00f6", "name": "f", "line": 2}]}]]}, 2) */
+static void control_characters_are_not_kept(void **state) {
+    static const char pickle[] =
+        "\200\002}q\000X\015\000\000\000device_tracesq\001]q\002]q\003}q\004(X\006\000"
+        "\000\000actionq\005X\005\000\000\000allocq\006X\004\000\000\000addrq\007K\000X"
+        "\004\000\000\000sizeq\010K\001X\006\000\000\000framesq\011]q\012}q\013(X\010\000"
+        "\000\000filenameq\014X\016\000\000\000a\033\012\177\302\233\342\200\250\342\200"
+        "\256\303\266q\015X\004\000\000\000nameq\016X\001\000\000\000fq\017X\004\000\000"
+        "\000lineq\020K\002uauaas.";
+    cen_snapshot *snapshot = NULL;
+    size_t count;
+    assert_int_equal(cen_snapshot_read_memory("x", pickle, sizeof pickle - 1, &snapshot, NULL),
+                     CEN_OK);
+    const cen_frame *frame =
+        cen_snapshot_stack(snapshot, cen_snapshot_get_device(snapshot, 0)->events[0].stack, &count);
+    assert_string_equal(frame->file, "a???????????\303\266");
+    cen_snapshot_free(snapshot);
+
+    cen_read_error error;
+    assert_int_equal(cen_snapshot_read_memory("a\n\33", "x", 1, &snapshot, &error), CEN_ERR_FORMAT);
+    assert_memory_equal(error.message, "a??: ", 5);
+}
+
+/* 70,000 events that make 2^48 bytes each: more than 64 bits hold. */
+static void sums_do_not_overflow(void **state) {
+    static const char *const actions[] = {"segment_alloc", "segment_free", "segment_map",
+                                          "segment_unmap"};
+    for (size_t a = 0; a < sizeof actions / sizeof *actions; a++) {
+        size_t size = 0, room = 1 << 20;
+        char *data = malloc(room);
+        size +=
+            (size_t)snprintf(data, room, "\x80\4}\x8c\15device_traces](](}q\1(\x8c\6action\x8c%c%s",
+                             (int)strlen(actions[a]), actions[a]);
+        static const char rest[] = "\x8c\4addrK\0\x8c\4size\x8a\7\0\0\0\0\0\0\1u";
+        memcpy(data + size, rest, sizeof rest - 1);
+        size += sizeof rest - 1;
+        for (size_t i = 0; i < 70000; i++) {
+            memcpy(data + size, "h\1", 2);
+            size += 2;
+        }
+        memcpy(data + size, "ees.", 4);
+        refused(data, size + 4, CEN_ERR_FORMAT,
+                "device 0: segments of more than 2^62 bytes in all");
+        free(data);
+    }
+}
+
 static void what_cannot_be_opened_is_said(void **state) {
     cen_snapshot *snapshot = NULL;
     cen_read_error error;
@@ -339,11 +367,12 @@ int main(void) {
         cmocka_unit_test(endless_nesting_is_refused),
         cmocka_unit_test(memory_stays_in_proportion),
         cmocka_unit_test(time_stays_in_proportion),
-        cmocka_unit_test(sums_beyond_63_bits_are_survived),
         cmocka_unit_test(cut_anywhere_it_is_an_error),
         cmocka_unit_test(changed_anywhere_it_is_survived),
         cmocka_unit_test(damaged_gzip_is_told),
         cmocka_unit_test(every_failing_call_is_a_clean_error),
+        cmocka_unit_test(control_characters_are_not_kept),
+        cmocka_unit_test(sums_do_not_overflow),
         cmocka_unit_test(what_cannot_be_opened_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
