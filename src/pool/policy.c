@@ -13,18 +13,18 @@
 #include "pool/page.h"
 
 #define START_CREDIT_US 100e3
-#define CREDIT_DECAY_US 1e6 /* the credit falls to 1/e in this time */
-#define BUDGET_CAP_US   4e3
-#define DEBT_CAP_US     4e3
-#define DEBT_SCALE_US   500 /* at this debt, growth goes in the largest steps */
-#define SPLIT_SHARE     0.4 /* of the budget that one growth may take for finer pages */
-#define FINE_SHARE      80  /* pages of reserved/80 while there is budget */
-#define COARSE_SHARE    48  /* pages of reserved/48 at most */
-#define PAGE_MIN        ((uint64_t)6 << 20)
-#define PAGE_MAX        ((uint64_t)512 << 20)
-#define PAGES_A_BLOCK   64  /* a block needs no finer pages than this many of its size */
-#define STEP_SHARE      200 /* growth of at least reserved/200 */
-#define STEP_SHARE_DEBT 24  /* and of reserved/24 when deep in debt */
+#define CREDIT_DECAY_US 300e3 /* the credit falls to 1/e in this time */
+#define BUDGET_CAP_US   1e3
+#define DEBT_CAP_US     1e3
+#define DEBT_SCALE_US   4e3  /* at this debt, growth would go in the largest steps */
+#define SPLIT_SHARE     0.05 /* of the budget that one growth may take for finer pages */
+#define FINE_SHARE      128  /* pages of reserved/128 while there is budget */
+#define COARSE_SHARE    96   /* pages of reserved/96 at most */
+#define PAGE_MIN        ((uint64_t)8 << 20)
+#define PAGE_MAX        ((uint64_t)256 << 20)
+#define PAGES_A_BLOCK   48  /* a block needs no finer pages than this many of its size */
+#define STEP_SHARE      500 /* growth of at least reserved/500 */
+#define STEP_SHARE_DEBT 20  /* towards reserved/20 with debt */
 
 static const double call_us[] = {10, 0, 0, 180, 125, 0};
 static const double handle_us[] = {0, 130, 25, 40, 23, 100};
