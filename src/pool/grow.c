@@ -217,9 +217,8 @@ static void commit(cen_pool *pool, const ceni_line *line, plan *p, ceni_pstream 
     ceni_block *left = p->gap.left;
     if (left && left->stream != stream) {
         ceni_block_unbin(left);
-        left->stream = stream;
-        left->epoch = stream->epoch;
-        ceni_block_bin(pool, left);
+        (void)ceni_block_release(pool, left, stream,
+                                 stream->epoch); /* what is before it may join */
     }
     for (size_t i = 0; i < p->moves; i++) {
         uint64_t size = p->idle.items[i].page->size;
