@@ -217,8 +217,14 @@ cen_status ceni_pool_drain(cen_pool *pool) {
     for (ceni_pending *p = pool->pending; p; p = p->next) {
         mark_uses(pool, p->uses);
     }
+    bool pending = pool->pending;
     each_stream(pool, drain_stream);
     ceni_pool_settle(pool, false);
+    if (pending) { /* slabs that pending objects emptied were freed only now, in a new epoch */
+        each_stream(pool, mark_if_freed);
+        each_stream(pool, drain_stream);
+        ceni_pool_settle(pool, false);
+    }
     return CEN_OK;
 }
 
