@@ -164,7 +164,7 @@ static cen_status map_pages(cen_pool *pool, ceni_line *line, plan *p) {
     size_t count = p->moves + p->makes;
     uint64_t addr = p->gap.addr;
     cen_status status = ceni_index_reserve(pool, addr, p->moved_bytes + p->made_bytes);
-    p->segments = status ? NULL : ceni_calloc(count, sizeof(ceni_segment *));
+    p->segments = status ? NULL : ceni_calloc(count, sizeof *p->segments);
     if (!status && !p->segments) {
         status = CEN_ERR_HOST_MEMORY;
     }
@@ -218,10 +218,8 @@ static void commit(cen_pool *pool, const ceni_line *line, plan *p, ceni_pstream 
     ceni_block *left = p->gap.left;
     if (left && left->stream != stream) {
         ceni_block_unbin(left);
-        left->stream = stream;
-        left->epoch = stream->epoch;
-        ceni_block_bin(pool, left);
-        ceni_line_merge(pool, left->line); /* what is before it may be the stream's too */
+        /* What is before it may join it. */
+        (void)ceni_block_release(pool, left, stream, stream->epoch);
     }
     for (size_t i = 0; i < p->moves; i++) {
         uint64_t size = p->idle.items[i].page->size;

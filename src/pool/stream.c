@@ -235,15 +235,10 @@ static cen_status drain_stream(cen_pool *pool, ceni_pstream *stream) {
     return status;
 }
 
-cen_status ceni_pool_drain(cen_pool *pool) {
-    if (pool->capturing) {
-        return CEN_ERR_CAPTURE;
-    }
-    each_stream(pool, mark_if_freed);
-    for (ceni_pending *p = pool->pending; p; p = p->next) {
-        mark_uses(pool, p->uses);
-    }
+/* Marks what was freed and waits for all marks; the first failure is told. */
+static cen_status drain_once(cen_pool *pool) {
     cen_status status = CEN_OK;
+    each_stream(pool, mark_if_freed);
     for (unsigned i = 0; i < CENI_STREAM_SLOTS; i++) {
         for (ceni_pstream *s = atomic_load(&pool->streams[i]); s; s = atomic_load(&s->next)) {
             cen_status one = drain_stream(pool, s);
@@ -252,6 +247,19 @@ cen_status ceni_pool_drain(cen_pool *pool) {
     }
     ceni_pool_settle(pool, false);
     return status;
+}
+
+cen_status ceni_pool_drain(cen_pool *pool) {
+    if (pool->capturing) {
+        return CEN_ERR_CAPTURE;
+    }
+    bool pending = pool->pending;
+    for (ceni_pending *p = pool->pending; p; p = p->next) {
+        mark_uses(pool, p->uses);
+    }
+    cen_status status = drain_once(pool);
+    /* Slabs that pending objects emptied were freed only now, in a new epoch. */
+    return status || !pending ? status : drain_once(pool);
 }
 
 /* The earliest mark at or after `epoch`, made now if there is none. */

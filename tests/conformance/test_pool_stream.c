@@ -303,11 +303,31 @@ static void nothing_is_unmapped_under_work(void **state) {
     world_close(&w);
 }
 
+/* One trim that waits returns also the slabs that pending objects keep. */
+static void a_trim_waits_for_pending_objects(void **state) {
+    world w = world_open(state, NULL);
+    void *object = get(&w, 600, w.streams[0]);
+    hold(&w, 1);
+    OK(cen_pool_use(w.pool, object, w.streams[1]));
+    OK(cen_pool_free(w.pool, object, w.streams[0]));
+    let_go(&w, 1);
+    uint64_t returned;
+    OK(cen_pool_trim(w.pool, 0, true, &returned));
+    assert_int_equal(stats_of(&w).reserved_bytes, 0);
+    world_close(&w);
+}
+
 static const struct CMUnitTest tests[] = {
-    SUITE_TEST(the_same_stream_reuses_at_once), SUITE_TEST(another_stream_comes_after_an_event),
-    SUITE_TEST(pages_move_under_work),          SUITE_TEST(used_blocks_wait_for_their_users),
-    SUITE_TEST(the_first_stream_can_be_a_user), SUITE_TEST(freed_on_another_stream),
-    SUITE_TEST(freed_by_another_thread),        SUITE_TEST(a_released_stream_leaves_its_memory),
-    SUITE_TEST(nothing_is_unmapped_under_work), SUITE_TEST(streams_come_and_go),
+    SUITE_TEST(the_same_stream_reuses_at_once),
+    SUITE_TEST(another_stream_comes_after_an_event),
+    SUITE_TEST(pages_move_under_work),
+    SUITE_TEST(used_blocks_wait_for_their_users),
+    SUITE_TEST(the_first_stream_can_be_a_user),
+    SUITE_TEST(freed_on_another_stream),
+    SUITE_TEST(freed_by_another_thread),
+    SUITE_TEST(a_released_stream_leaves_its_memory),
+    SUITE_TEST(nothing_is_unmapped_under_work),
+    SUITE_TEST(streams_come_and_go),
+    SUITE_TEST(a_trim_waits_for_pending_objects),
 };
 SUITE_MAIN(tests)
