@@ -19,7 +19,7 @@ cen_status ceni_line_open(cen_pool *pool, ceni_line *line) {
         return CEN_ERR_HOST_MEMORY;
     }
     uint64_t total = pool->device->total_bytes / pool->granularity * pool->granularity;
-    uint64_t want = line->arena->id ? total : line->rank == CENI_SMALL ? total : total * 4;
+    uint64_t want = line->arena->id ? total / 2 : line->rank == CENI_SMALL ? total : total * 4;
     cen_addr base = 0;
     cen_status status = CEN_ERR_DEVICE_MEMORY;
     for (; status && want >= pool->granularity;
@@ -146,7 +146,7 @@ static cen_status make_pages(cen_pool *pool, const ceni_line *line, uint64_t lac
         return CEN_ERR_DEVICE_MEMORY;
     }
     size_t count = (g.bytes + g.page_bytes - 1) / g.page_bytes;
-    p->made = ceni_calloc(count, sizeof *p->made);
+    p->made = ceni_calloc(count, sizeof(void *));
     cen_status status = p->made ? CEN_OK : CEN_ERR_HOST_MEMORY;
     while (!status && p->made_bytes < g.bytes) {
         uint64_t rest = g.bytes - p->made_bytes;
@@ -164,7 +164,7 @@ static cen_status map_pages(cen_pool *pool, ceni_line *line, plan *p) {
     size_t count = p->moves + p->makes;
     uint64_t addr = p->gap.addr;
     cen_status status = ceni_index_reserve(pool, addr, p->moved_bytes + p->made_bytes);
-    p->segments = status ? NULL : ceni_calloc(count, sizeof *p->segments);
+    p->segments = status ? NULL : ceni_calloc(count, sizeof(void *));
     if (!status && !p->segments) {
         status = CEN_ERR_HOST_MEMORY;
     }

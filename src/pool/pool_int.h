@@ -124,6 +124,7 @@ struct ceni_line {
     ceni_heap *anyones; /* the one without a stream */
     uint64_t reserved;  /* bytes in active segments */
     enum ceni_rank rank;
+    bool has_gaps; /* between its segments, not only after them */
 };
 
 struct ceni_arena {
@@ -218,6 +219,9 @@ struct cen_pool {
     _Alignas(64) ceni_lock lock;
     unsigned capturing; /* streams between capture begin and end */
     ceni_pending *pending;
+    bool uses_unmarked;       /* some use of them has no mark yet */
+    bool epochs_passed;       /* since pending frees were looked at */
+    size_t marks;             /* of all streams, not complete */
     ceni_block *parked;       /* the block freed last, if it is not merged yet */
     ceni_block *spare_blocks; /* descriptors */
     size_t stream_count;
@@ -302,6 +306,8 @@ bool ceni_block_fits_with(const cen_pool *pool, const ceni_block *left, const ce
 bool ceni_block_may_merge(const cen_pool *pool, const ceni_block *left, const ceni_block *right);
 /* Merges all neighbours of a line that may merge. */
 void ceni_line_merge(cen_pool *pool, ceni_line *line);
+/* Free bytes of a line, whoever may have them. */
+uint64_t ceni_line_free(const ceni_line *line);
 
 /* grow.c: more memory behind a line. Free blocks of `stream` appear; the caller searches again. */
 cen_status ceni_line_open(cen_pool *pool, ceni_line *line);

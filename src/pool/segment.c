@@ -37,6 +37,9 @@ ceni_block *ceni_segment_idle(const cen_pool *pool, const ceni_segment *segment,
 
 cen_status ceni_line_idle(cen_pool *pool, ceni_line *line, const ceni_pstream *stream,
                           uint64_t skip, uint64_t skip_size, ceni_idle_list *list) {
+    if (ceni_line_free(line) < pool->granularity) {
+        return CEN_OK; /* no page is wholly free */
+    }
     ceni_block *b = line->first_block;
     for (ceni_segment *s = line->first_segment; s; s = s->next) {
         if (!s->active || s->plain) {
@@ -69,8 +72,9 @@ static uint64_t gap_end(const ceni_line *line, const ceni_segment *after) {
 bool ceni_line_gap(cen_pool *pool, ceni_line *line, uint64_t need, const ceni_pstream *stream,
                    ceni_gap *gap) {
     bool found = false;
-    ceni_segment *after = NULL;
-    ceni_block *left = NULL, *b = line->first_block;
+    /* Most lines are full from their start: then only their end is looked at. */
+    ceni_segment *after = line->has_gaps ? NULL : line->last_segment;
+    ceni_block *left = NULL, *b = line->has_gaps ? line->first_block : line->last_block;
     do {
         uint64_t addr = after ? after->addr + after->size : line->base;
         uint64_t room = gap_end(line, after) - addr;
@@ -113,6 +117,7 @@ ceni_segment *ceni_segment_new(ceni_line *line, ceni_segment *after, uint64_t ad
 }
 
 void ceni_segment_delete(ceni_segment *s) {
+    s->line->has_gaps = true;
     *(s->prev ? &s->prev->next : &s->line->first_segment) = s->next;
     *(s->next ? &s->next->prev : &s->line->last_segment) = s->prev;
     if (s->page) {

@@ -278,7 +278,7 @@ cen_status ceni_slab_alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *stream,
     if (!shard->count[c]) {
         ceni_spin_leave(&shard->lock);
         cen_status status = refill(pool, c, stream, objects, &fresh);
-        if (status) {
+        if (!fresh) {
             return status;
         }
         if (!enter(shard, stream)) {
@@ -463,7 +463,7 @@ void ceni_magazines_retire(cen_pool *pool, ceni_pstream *stream) {
         ceni_spin_leave(&shards[k].lock);
     }
     if (!ceni_grow(&pool->spare_shards, &pool->spare_shard_capacity, pool->spare_shard_count + 1,
-                   sizeof *pool->spare_shards)) {
+                   sizeof(void *))) {
         pool->spare_shards[pool->spare_shard_count++] = shards;
         atomic_store(&stream->shards, NULL);
     }

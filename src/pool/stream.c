@@ -92,12 +92,15 @@ cen_status ceni_stream_mark(cen_pool *pool, ceni_pstream *stream) {
     mark->next = NULL;
     *(stream->last_mark ? &stream->last_mark->next : &stream->marks) = mark;
     stream->last_mark = mark;
+    pool->marks++;
     return CEN_OK;
 }
 
 static void drop_mark(cen_pool *pool, ceni_pstream *stream) {
     ceni_mark *mark = stream->marks;
     stream->done = mark->epoch;
+    pool->epochs_passed = true;
+    pool->marks--;
     stream->marks = mark->next;
     if (!stream->marks) {
         stream->last_mark = NULL;
@@ -144,23 +147,38 @@ static void finish_pending(cen_pool *pool, ceni_pending *p) {
     ceni_free(p);
 }
 
-/* A use noted during a capture has no mark yet: make it now. */
-static void mark_uses(cen_pool *pool, ceni_use *uses) {
+/* A use noted during a capture has no mark yet: make it now. False: to be tried again. */
+static bool mark_uses(cen_pool *pool, ceni_use *uses) {
     for (; uses; uses = uses->next) {
         if (uses->epoch == uses->stream->epoch && ceni_stream_mark(pool, uses->stream)) {
-            return; /* tried again at the next poll; the device said why */
+            return false; /* the device said why */
         }
     }
+    return true;
+}
+
+static void mark_pending(cen_pool *pool) {
+    bool all = true;
+    for (ceni_pending *p = pool->pending; p; p = p->next) {
+        all = mark_uses(pool, p->uses) && all;
+    }
+    pool->uses_unmarked = !all;
 }
 
 void ceni_pool_poll(cen_pool *pool) {
     if (pool->capturing) {
         return;
     }
-    for (ceni_pending *p = pool->pending; p; p = p->next) {
-        mark_uses(pool, p->uses);
+    if (pool->uses_unmarked) {
+        mark_pending(pool);
     }
-    each_stream(pool, poll_stream);
+    if (pool->marks) {
+        each_stream(pool, poll_stream);
+    }
+    if (!pool->epochs_passed) {
+        return; /* nothing became complete since pending frees were looked at */
+    }
+    pool->epochs_passed = false;
     for (ceni_pending **at = &pool->pending; *at;) {
         ceni_pending *p = *at;
         if (uses_passed(p->uses)) {
@@ -254,9 +272,8 @@ cen_status ceni_pool_drain(cen_pool *pool) {
         return CEN_ERR_CAPTURE;
     }
     bool pending = pool->pending;
-    for (ceni_pending *p = pool->pending; p; p = p->next) {
-        mark_uses(pool, p->uses);
-    }
+    mark_pending(pool);
+    pool->epochs_passed = true;
     cen_status status = drain_once(pool);
     /* Slabs that pending objects emptied were freed only now, in a new epoch. */
     return status || !pending ? status : drain_once(pool);
@@ -355,8 +372,11 @@ cen_status ceni_pending_add(cen_pool *pool, ceni_block *block, void *object, cen
     for (ceni_use *u = uses; u; u = u->next) {
         u->epoch = epoch_now(u->stream);
     }
-    if (!pool->capturing) {
-        mark_uses(pool, uses);
+    if (pool->capturing || !mark_uses(pool, uses)) {
+        pool->uses_unmarked = true;
+    }
+    if (uses_passed(uses)) {
+        pool->epochs_passed = true;
     }
     pool->pending = p;
     pool->stats.pending_blocks++;

@@ -16,7 +16,7 @@ static cen_status check_blocks(const cen_pool *pool, const ceni_line *line, uint
         if (before && before->addr + before->size > b->addr) {
             return BAD("blocks %#llx and %#llx overlap", HEX(before->addr), HEX(b->addr));
         }
-        if (ceni_block_may_merge(pool, before, b)) {
+        if (before && ceni_block_may_merge(pool, before, b)) {
             return BAD("free blocks %#llx and %#llx are not merged", HEX(before->addr),
                        HEX(b->addr));
         }

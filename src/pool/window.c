@@ -41,6 +41,9 @@ static cen_status claim_range(cen_pool *pool, ceni_line *line, uint64_t addr, ui
 }
 
 bool ceni_line_gather(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream) {
+    if (pool->stream_count <= 1 || ceni_line_free(line) < need) {
+        return false; /* what could be joined is joined already, or too little */
+    }
     uint64_t best = UINT64_MAX, best_addr = 0, start = 0, size = 0;
     const ceni_block *before = NULL;
     for (const ceni_block *b = line->first_block; b; before = b, b = b->next) {

@@ -333,10 +333,10 @@ static void sums_do_not_overflow(void **state) {
         memcpy(data + size, rest, sizeof rest - 1);
         size += sizeof rest - 1;
         for (size_t i = 0; i < 70000; i++) {
-            memcpy(data + size, "h\1", 2);
+            put((uint8_t *)data + size, "h\1", 2);
             size += 2;
         }
-        memcpy(data + size, "ees.", 4);
+        put((uint8_t *)data + size, "ees.", 4);
         refused(data, size + 4, CEN_ERR_FORMAT,
                 "device 0: segments of more than 2^62 bytes in all");
         free(data);
