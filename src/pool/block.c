@@ -192,8 +192,9 @@ static void join(cen_pool *pool, ceni_block *left, ceni_block *right) {
 
 ceni_block *ceni_block_release(cen_pool *pool, ceni_block *block, ceni_pstream *stream,
                                uint64_t epoch) {
-    if (block->kind != CENI_BLOCK_FREE && block->kind != CENI_BLOCK_PARKED) {
-        pool->stats.allocated_bytes -= block->size;
+    if (block->kind != CENI_BLOCK_FREE) {
+        pool->freed++;
+        pool->stats.allocated_bytes -= block->kind == CENI_BLOCK_PARKED ? 0 : block->size;
     }
     block->kind = CENI_BLOCK_FREE;
     block->requested = 0;

@@ -230,6 +230,9 @@ static void commit(cen_pool *pool, const ceni_line *line, plan *p, ceni_pstream 
     for (size_t i = 0; i < p->makes; i++) {
         ceni_page_add(pool, line, p->made[i]);
     }
+    if (p->gap.have + p->moved_bytes + p->made_bytes - p->need >= pool->granularity) {
+        pool->freed++; /* what is over may be an idle page */
+    }
     for (size_t i = 0; i < p->mapped; i++) {
         ceni_segment_activate(pool, p->segments[i], stream);
     }

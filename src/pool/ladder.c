@@ -3,7 +3,8 @@
 #include "base/log.h"
 #include "pool/page.h"
 
-#define SETTLE_EVERY 64 /* allocations, where several streams free blocks */
+#define QUERIES_AN_ALLOC 16 /* events looked at for pending frees, on the average */
+#define SETTLE_EVERY     64 /* allocations, where several streams free blocks */
 
 typedef struct request {
     ceni_arena *arena;
@@ -215,7 +216,8 @@ cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, ui
     request r = {arena, line_of(arena, size), size, alignment, stream, CEN_OK};
     if (pool->freeing_streams > 1 && ++pool->since_settled >= SETTLE_EVERY) {
         settle(pool, &r);
-    } else if (pool->pending && !pool->capturing) {
+    } else if (pool->pending && (pool->since_polled += QUERIES_AN_ALLOC) >= pool->marks) {
+        pool->since_polled = 0;
         ceni_pool_poll(pool);
     }
     arena->serving++; /* the callback may end the capture and release the arena */

@@ -124,6 +124,8 @@ struct ceni_line {
     ceni_heap *anyones; /* the one without a stream */
     uint64_t reserved;  /* bytes in active segments */
     enum ceni_rank rank;
+    uint64_t no_idle_at; /* pool->freed when no page of it was idle for ... */
+    const ceni_pstream *no_idle_for;
     bool has_gaps; /* between its segments, not only after them */
 };
 
@@ -222,6 +224,8 @@ struct cen_pool {
     bool uses_unmarked;       /* some use of them has no mark yet */
     bool epochs_passed;       /* since pending frees were looked at */
     size_t marks;             /* of all streams, not complete */
+    size_t since_polled;      /* queries not made yet that allocations have paid for */
+    uint64_t freed;           /* blocks so far: what found nothing finds nothing until this moves */
     ceni_block *parked;       /* the block freed last, if it is not merged yet */
     ceni_block *spare_blocks; /* descriptors */
     size_t stream_count;

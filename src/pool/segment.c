@@ -37,9 +37,12 @@ ceni_block *ceni_segment_idle(const cen_pool *pool, const ceni_segment *segment,
 
 cen_status ceni_line_idle(cen_pool *pool, ceni_line *line, const ceni_pstream *stream,
                           uint64_t skip, uint64_t skip_size, ceni_idle_list *list) {
-    if (ceni_line_free(line) < pool->granularity) {
-        return CEN_OK; /* no page is wholly free */
+    if (ceni_line_free(line) < pool->granularity ||
+        (pool->freed && line->no_idle_at == pool->freed && line->no_idle_for == stream)) {
+        return CEN_OK; /* no page is wholly free, or none was and nothing was freed since */
     }
+    size_t before = list->count;
+    bool skipped = false;
     ceni_block *b = line->first_block;
     for (ceni_segment *s = line->first_segment; s; s = s->next) {
         if (!s->active || s->plain) {
@@ -49,6 +52,7 @@ cen_status ceni_line_idle(cen_pool *pool, ceni_line *line, const ceni_pstream *s
             b = b->next;
         }
         if (s->addr < skip + skip_size && s->addr + s->size > skip) {
+            skipped = true;
             continue;
         }
         ceni_block *first = ceni_segment_idle(pool, s, b, stream);
@@ -60,6 +64,10 @@ cen_status ceni_line_idle(cen_pool *pool, ceni_line *line, const ceni_pstream *s
         }
         list->items[list->count++] = (ceni_idle){s->page, first->size};
         list->bytes += s->size;
+    }
+    if (list->count == before && !skipped && stream && !pool->capturing) {
+        line->no_idle_at = pool->freed;
+        line->no_idle_for = stream;
     }
     return CEN_OK;
 }
