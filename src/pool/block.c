@@ -82,13 +82,26 @@ unsigned ceni_heap_bin(const ceni_heap *heap, unsigned bin) {
     return word * 64 + (unsigned)__builtin_ctzll(bits);
 }
 
-ceni_block *ceni_heap_find(const ceni_heap *heap, uint64_t size, uint64_t alignment) {
+/* In the bin of the size itself some blocks are too small: all are looked at, but not again if none
+ * is as large. */
+static ceni_block *find_in_own_bin(ceni_heap *heap, unsigned bin, uint64_t size,
+                                   uint64_t alignment) {
+    if (heap->most[bin] < size / CEN_POOL_ALIGNMENT) {
+        return NULL;
+    }
+    ceni_block *found = first_fit(heap->bins[bin], size, alignment, -1);
+    if (!found && alignment <= CEN_POOL_ALIGNMENT) {
+        heap->most[bin] = (uint32_t)(size / CEN_POOL_ALIGNMENT) - 1;
+    }
+    return found;
+}
+
+ceni_block *ceni_heap_find(ceni_heap *heap, uint64_t size, uint64_t alignment) {
     if (!heap) {
         return NULL;
     }
     unsigned bin = bin_of(size);
-    /* In the bin of the size itself some blocks are too small: look at all. */
-    ceni_block *found = first_fit(heap->bins[bin], size, alignment, -1);
+    ceni_block *found = find_in_own_bin(heap, bin, size, alignment);
     while (!found && (bin = ceni_heap_bin(heap, bin + 1)) < CENI_BINS) {
         found = first_fit(heap->bins[bin], size, alignment, BIN_DEPTH);
     }
@@ -142,6 +155,8 @@ void ceni_block_bin(cen_pool *pool, ceni_block *block) {
         at->bin_prev = block;
     }
     heap->map[bin / 64] |= (uint64_t)1 << bin % 64;
+    uint32_t units = (uint32_t)(block->size / CEN_POOL_ALIGNMENT);
+    heap->most[bin] = units > heap->most[bin] ? units : heap->most[bin];
     heap->free_bytes += block->size;
 }
 

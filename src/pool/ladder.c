@@ -28,8 +28,8 @@ static ceni_line *line_of(ceni_arena *arena, uint64_t size) {
  */
 ceni_block *ceni_line_best(cen_pool *pool, ceni_line *line, uint64_t size, uint64_t alignment,
                            ceni_pstream *stream) {
-    const ceni_heap *anyones = ceni_heap_get(pool, line, NULL, false);
-    const ceni_heap *own = ceni_heap_get(pool, line, stream, false);
+    ceni_heap *anyones = ceni_heap_get(pool, line, NULL, false);
+    ceni_heap *own = ceni_heap_get(pool, line, stream, false);
     ceni_block *a = ceni_heap_find(anyones, size, alignment);
     ceni_block *b = ceni_heap_find(own, size, alignment);
     if (!a || !b) {

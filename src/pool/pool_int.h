@@ -108,6 +108,7 @@ struct ceni_heap {
     size_t number;        /* of the line's heaps, from 0 */
     uint64_t free_bytes;
     uint64_t map[CENI_BINS / 64];
+    uint32_t most[CENI_BINS]; /* no block of the bin is larger than so many units of 512 bytes */
     ceni_block *bins[CENI_BINS];
 };
 
@@ -126,6 +127,8 @@ struct ceni_line {
     enum ceni_rank rank;
     uint64_t no_idle_at; /* pool->freed when no page of it was idle for ... */
     const ceni_pstream *no_idle_for;
+    uint64_t no_run_at, no_run_need; /* the same of joining free blocks to one so large */
+    const ceni_pstream *no_run_for;
     bool has_gaps; /* between its segments, not only after them */
 };
 
@@ -290,7 +293,7 @@ bool ceni_arena_open_to_all(const ceni_arena *arena);
 ceni_heap *ceni_heap_get(cen_pool *pool, ceni_line *line, ceni_pstream *stream, bool create);
 /* The first bin from `bin` on that holds a block; CENI_BINS: none. */
 unsigned ceni_heap_bin(const ceni_heap *heap, unsigned bin);
-ceni_block *ceni_heap_find(const ceni_heap *heap, uint64_t size, uint64_t alignment);
+ceni_block *ceni_heap_find(ceni_heap *heap, uint64_t size, uint64_t alignment);
 ceni_block *ceni_block_new(cen_pool *pool);
 void ceni_block_delete(cen_pool *pool, ceni_block *block);
 void ceni_block_link(ceni_line *line, ceni_block *block, ceni_block *before);

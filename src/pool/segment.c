@@ -52,7 +52,7 @@ cen_status ceni_line_idle(cen_pool *pool, ceni_line *line, const ceni_pstream *s
             b = b->next;
         }
         if (s->addr < skip + skip_size && s->addr + s->size > skip) {
-            skipped = true;
+            skipped = skipped || ceni_segment_idle(pool, s, b, stream);
             continue;
         }
         ceni_block *first = ceni_segment_idle(pool, s, b, stream);

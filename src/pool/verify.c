@@ -55,6 +55,7 @@ static cen_status check_heaps(const ceni_line *line, uint64_t free_bytes) {
             }
             for (const ceni_block *b = h->bins[bin]; b; b = b->bin_next) {
                 if (b->heap != h || b->kind != CENI_BLOCK_FREE ||
+                    b->size / CEN_POOL_ALIGNMENT > h->most[bin] ||
                     (b->bin_next && b->bin_next->bin_prev != b)) {
                     return BAD("bin %u: block %#llx does not belong", bin, HEX(b->addr));
                 }

@@ -41,7 +41,9 @@ static cen_status claim_range(cen_pool *pool, ceni_line *line, uint64_t addr, ui
 }
 
 bool ceni_line_gather(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream) {
-    if (pool->stream_count <= 1 || ceni_line_free(line) < need) {
+    if (pool->stream_count <= 1 || ceni_line_free(line) < need ||
+        (pool->freed && line->no_run_at == pool->freed && line->no_run_for == stream &&
+         line->no_run_need <= need)) {
         return false; /* what could be joined is joined already, or too little */
     }
     uint64_t best = UINT64_MAX, best_addr = 0, start = 0, size = 0;
@@ -61,6 +63,11 @@ bool ceni_line_gather(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstre
             best = size;
             best_addr = start;
         }
+    }
+    if (best == UINT64_MAX && !pool->capturing) {
+        line->no_run_at = pool->freed;
+        line->no_run_need = need;
+        line->no_run_for = stream;
     }
     return best != UINT64_MAX && !claim_range(pool, line, best_addr, best_addr + best, stream);
 }
