@@ -27,6 +27,8 @@ void ceni_lock_wait(ceni_lock *lock) {
     if (look(lock)) {
         return;
     }
+    /* Where threads outnumber processors the holder may wait for this one. */
+    sched_yield();
     while (atomic_exchange_explicit(&lock->word, 2, memory_order_acquire)) {
         syscall(SYS_futex, &lock->word, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
     }
