@@ -18,12 +18,11 @@ cen_status ceni_line_open(cen_pool *pool, ceni_line *line) {
     if (!ceni_heap_get(pool, line, NULL, true)) {
         return CEN_ERR_HOST_MEMORY;
     }
-    uint64_t total = pool->device->total_bytes / pool->granularity * pool->granularity;
+    uint64_t unit = pool->granularity, total = pool->device->total_bytes;
     uint64_t want = line->arena->id ? total / 2 : line->rank == CENI_SMALL ? total : total * 4;
     cen_addr base = 0;
     cen_status status = CEN_ERR_DEVICE_MEMORY;
-    for (; status && want >= pool->granularity;
-         want = want / 2 / pool->granularity * pool->granularity) {
+    for (want = want / unit * unit; status && want; want = want / 2 / unit * unit) {
         status = ceni_driver_reserve(pool, want, &base);
         if (!status) {
             line->base = base;
