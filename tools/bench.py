@@ -57,6 +57,16 @@ def measurements(names):
             yield json.loads(done.stdout)
 
 
+def add_peers(results, peers):
+    """Puts what peers' programs measured of the same things beside the figures of the pool."""
+    for figure in (f for r in results if r["name"] == "pool" for f in r["figures"]):
+        for peer in peers:
+            names = {figure["what"], figure["what"].removesuffix(", 1 thread")}
+            for other in (f for f in peer["figures"] if f["what"] in names):
+                figure.setdefault("also", []).append(
+                    {"name": peer["peer"], "median": other["median"], "spread": other["spread"]})
+
+
 def main():
     machine = os.environ.get("CENOTE_MACHINE", "local")
     machine = machine_name() if machine == "auto" else machine
@@ -70,6 +80,7 @@ def main():
     if sys.argv[1:2] == ["--from"]:
         brought = json.loads(Path(sys.argv[2]).read_text())
         results = [r for name, r in sorted(brought.items()) if name.startswith("bench_")]
+        add_peers(results, [r for name, r in sorted(brought.items()) if name in ("peer_rmm", "peer_torch")])
     else:
         results = measurements(sys.argv[1:])
     failed = False
