@@ -19,7 +19,7 @@ cen_status ceni_line_open(cen_pool *pool, ceni_line *line) {
         return CEN_ERR_HOST_MEMORY;
     }
     uint64_t unit = pool->granularity, total = pool->device->total_bytes;
-    uint64_t want = line->arena->id ? total / 2 : line->rank == CENI_SMALL ? total : total * 4;
+    uint64_t want = line->arena->id ? total / 2 : total * 4; /* pages leave gaps as they move */
     cen_addr base = 0;
     cen_status status = CEN_ERR_DEVICE_MEMORY;
     for (want = want / unit * unit; status && want; want = want / 2 / unit * unit) {

@@ -181,11 +181,43 @@ static void plain_segments_are_announced(void **state) {
     world_close(&w);
 }
 
+/* Pages that move again and again leave mappings and gaps behind: there are addresses for all that
+ * all the same. */
+static void addresses_outlast_moves(void **state) {
+    fixture *f = *state;
+    if (!f->host || f->plain) {
+        skip();
+        return;
+    }
+    const cen_host_options tiny_pages = {.capacity = 16 * MIB, .granularity = 4096};
+    world w =
+        world_on(state, &tiny_pages, &(cen_pool_options){.page_bytes = 4096, .driver_share = 1});
+    for (int round = 0; round < 24; round++) {
+        size_t piece = (72 + 12 * (size_t)(round % 12)) << 10;
+        int count = (int)(14 * MIB / piece);
+        void *pieces[200];
+        for (int i = 0; i < count; i++) {
+            pieces[i] = get(&w, piece, w.streams[0]);
+        }
+        for (int i = 0; i < count; i += 2) {
+            OK(cen_pool_free(w.pool, pieces[i], w.streams[0]));
+        }
+        void *large = get(&w, 6 * MIB + (size_t)round * 8192, w.streams[0]);
+        OK(cen_pool_free(w.pool, large, w.streams[0]));
+        for (int i = 1; i < count; i += 2) {
+            OK(cen_pool_free(w.pool, pieces[i], w.streams[0]));
+        }
+    }
+    sound(&w);
+    world_close(&w);
+}
+
 static const struct CMUnitTest tests[] = {
     SUITE_TEST(the_limit_holds),
     SUITE_TEST(a_failure_says_what_there_is),
     SUITE_TEST(stranded_bytes_are_named),
     SUITE_TEST(the_ladder_is_climbed),
+    SUITE_TEST(addresses_outlast_moves),
     SUITE_TEST(the_callback_is_asked_last),
     SUITE_TEST(live_blocks_at_the_end_are_counted),
     SUITE_TEST(plain_segments_are_announced),
