@@ -17,6 +17,21 @@
 
 enum { MAX_MESSAGE = 8192 };
 
+/* A plain decimal number, with a point whatever the locale. */
+static double decimal(const char *text, const char **end) {
+    double value = 0, place = 1;
+    for (; isdigit((unsigned char)*text); text++) {
+        value = value * 10 + (*text - '0');
+    }
+    if (*text == '.') {
+        for (text++; isdigit((unsigned char)*text); text++) {
+            value += (*text - '0') * (place /= 10);
+        }
+    }
+    *end = text;
+    return value;
+}
+
 /* Parses "2.93 GiB", "512 bytes" at `text`. */
 static bool parse_size(const char *text, uint64_t *bytes) {
     static const struct {
@@ -24,11 +39,11 @@ static bool parse_size(const char *text, uint64_t *bytes) {
         double bytes;
     } units[] = {{"bytes", 1},    {"byte", 1},     {"B", 1},       {"KiB", 0x1p10},
                  {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
-    char *end;
+    const char *end;
     if (!isdigit((unsigned char)*text)) {
         return false;
     }
-    double value = strtod(text, &end);
+    double value = decimal(text, &end);
     end += *end == ' ';
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         size_t length = strlen(units[i].name);

@@ -30,6 +30,10 @@ static void float_text(char *to, size_t size, uint64_t bits) {
     do {
         snprintf(to, size, "%.*g", digits, value);
     } while (++digits <= 17 && strtod(to, NULL) != value);
+    char *comma = strchr(to, ','); /* some locales' point */
+    if (comma) {
+        *comma = '.';
+    }
     if (isfinite(value) && !strpbrk(to, ".e")) {
         strncat(to, ".0", size - strlen(to) - 1);
     }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include <jansson.h>
+#include <locale.h>
 
 #include "cenote/cenote.h"
 
@@ -242,6 +243,22 @@ static void logs_of_older_versions_are_understood(void **state) {
     json_decref(root);
 }
 
+static void a_comma_for_the_point_changes_nothing(void **state) {
+    if (!setlocale(LC_NUMERIC, "de_DE.UTF-8")) {
+        skip(); /* the system has no locale to try it in */
+        return;
+    }
+    json_t *root =
+        explain_log(TODAY "2.50 GiB. GPU 0 has a total capacity of 139.80 GiB of which "
+                          "1.25 GiB is free. Including non-PyTorch memory, this process "
+                          "has 28.51 GiB memory in use. Of the allocated memory 28.00 GiB "
+                          "is allocated by PyTorch, and 256.00 KiB is reserved by "
+                          "PyTorch but unallocated.");
+    setlocale(LC_NUMERIC, "C");
+    assert_int_equal(number(root, "device_total_bytes"), (int64_t)(139.80 * GIB + 0.5));
+    json_decref(root);
+}
+
 static void texts_without_a_message_are_refused(void **state) {
     cen_explanation *explanation = NULL;
     static const char none[] = "all is well\n", bare[] = "CUDA out of memory. Sorry.";
@@ -291,6 +308,7 @@ int main(void) {
         cmocka_unit_test(log_of_a_full_device_is_outside),
         cmocka_unit_test(log_with_an_allowance_has_a_software_cap),
         cmocka_unit_test(logs_of_older_versions_are_understood),
+        cmocka_unit_test(a_comma_for_the_point_changes_nothing),
         cmocka_unit_test(texts_without_a_message_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
