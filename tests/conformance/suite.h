@@ -41,6 +41,12 @@ static fixture suite_fixtures[] = {
 };
 static fixture *suite_now;
 
+/* What cannot run here says why. */
+static inline void suite_skip(const char *why) {
+    print_message("[  REASON  ] %s\n", why);
+    skip();
+}
+
 /* What the library logged: the last line, and how many errors since suite_log_reset. */
 static pthread_mutex_t suite_log_lock = PTHREAD_MUTEX_INITIALIZER;
 static char suite_log_line[1024];
@@ -193,7 +199,7 @@ static inline void suite_launch(cen_device *device, const char *name, void *cons
     const cen_launch shape = {{4, 1, 1}, {128, 1, 1}, 0};
     cen_status status = cen_kernel_launch(device, name, &shape, args, count, stream);
     if (status == CEN_ERR_UNSUPPORTED) {
-        skip();
+        suite_skip("the library was built without CUDA kernels");
     }
     OK(status);
 }

@@ -340,7 +340,7 @@ static void a_forked_child_is_refused(void **state) {
 static void an_illegal_access_is_sticky(void **state) {
     fixture *f = *state;
     if (!f->host) {
-        skip(); /* it would end the context of the whole process */
+        suite_skip("it would end the context of the whole process");
     }
     cen_device *d = f->device;
     mapped m = suite_map(d, 2, 0);
@@ -369,7 +369,7 @@ static void an_illegal_access_is_sticky(void **state) {
 static void a_lost_device_says_so(void **state) {
     fixture *f = *state;
     if (!f->host) {
-        skip();
+        suite_skip("only the host can be declared lost");
     }
     world w = make_world(f, suite_open(f, 1, NULL));
     OK(cen_event_record(f->device, w.manual, w.stream));

@@ -18,7 +18,7 @@
 static fixture *host_only(void **state) {
     fixture *f = *state;
     if (!f->host) {
-        skip();
+        suite_skip("about the host backend");
     }
     return f;
 }
@@ -154,13 +154,13 @@ static void the_limit_of_open_files_is_named(void **state) {
 static void the_limit_of_maps_is_named(void **state) {
     fixture *f = host_only(state);
 #ifdef THREAD_SANITIZER
-    skip(); /* whose runtime ends the process when it gets no memory map */
+    suite_skip("the runtime of this sanitizer ends the process when it gets no memory map");
 #endif
     const cen_host_options small = {.granularity = 4096, .capacity = 1 << 20};
     cen_device *d = suite_open(f, 0, &small);
     long most = read_number("/proc/sys/vm/max_map_count", 0);
     if (!most || most > 200000) {
-        skip();
+        suite_skip("the system's limit of memory maps is unknown or too high to reach");
     }
     cen_addr range, at;
     ceni_page page;
@@ -267,7 +267,7 @@ static void threads_share_a_device(void **state) {
 static void a_sync_that_only_a_signal_could_end_is_not_ready(void **state) {
     fixture *f = host_only(state);
     if (!f->is_inline) {
-        skip();
+        suite_skip("only inline streams run on the thread that would signal");
     }
     const cen_host_options alone = {.never_wait = true};
     cen_device *d = suite_open(f, 0, &alone);

@@ -171,7 +171,7 @@ static void bad_sizes_are_refused(void **state) {
 static void read_only_memory_can_be_read_only(void **state) {
     fixture *f = *state;
     if (!f->host) {
-        skip(); /* on a GPU the write would end the context */
+        suite_skip("on a GPU the write would end the context");
     }
     cen_device *d = f->device;
     mapped m = suite_map(d, 2, 0);

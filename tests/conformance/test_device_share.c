@@ -126,7 +126,7 @@ static int use_in_child(int socket, uint32_t expect, uint32_t reply) {
 static void a_child_shares_the_page(void **state) {
     fixture *f = *state;
     if (!f->host) {
-        skip(); /* a forked child cannot use CUDA */
+        suite_skip("a forked child cannot use CUDA");
     }
     cen_device *d = f->device;
     mapped m = suite_map(d, 1, CENI_PAGE_EXPORTABLE);

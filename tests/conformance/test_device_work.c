@@ -140,7 +140,7 @@ static cen_device *open_peer(fixture *f) {
     int count = 0;
     OK(cen_device_count(f->host ? "host" : "cuda", &count));
     if (count < 2) {
-        skip();
+        suite_skip("one device only");
     }
     return suite_open(f, 1, NULL);
 }
@@ -152,7 +152,7 @@ static void peers_copy_and_map(void **state) {
     OK(cen_peer_can_access(d, peer, &can));
     if (!can) {
         cen_device_close(peer);
-        skip();
+        suite_skip("the devices cannot reach each other");
     }
     FAILS(CEN_ERR_INVALID, cen_peer_enable(d, d));
     mapped mine = suite_map(d, 1, 0), theirs = suite_map(peer, 1, 0);
@@ -177,7 +177,7 @@ static void peers_copy_and_map(void **state) {
 static void access_needs_an_enabled_peer(void **state) {
     fixture *f = *state;
     if (!f->host) {
-        skip(); /* CUDA grants page access without it */
+        suite_skip("CUDA grants page access without it");
     }
     cen_device *d = f->device, *peer = open_peer(f);
     mapped m = suite_map(d, 1, 0);
@@ -202,7 +202,7 @@ static void access_needs_an_enabled_peer(void **state) {
 static void rights_end_with_their_device(void **state) {
     fixture *f = *state;
     if (!f->host) {
-        skip();
+        suite_skip("about the rights that the host keeps");
     }
     cen_device *d = f->device, *peer = open_peer(f);
     mapped m = suite_map(d, 1, 0);

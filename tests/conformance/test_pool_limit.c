@@ -77,7 +77,7 @@ static void stranded_bytes_are_named(void **state) {
 /* A card that is full is used to the last page. */
 static void the_ladder_is_climbed(void **state) {
     if (!((fixture *)*state)->host) {
-        skip();
+        suite_skip("only the host has a card so small");
     }
     world w = world_on(state, &little, NULL);
     void *blocks[16], *none;
@@ -186,7 +186,7 @@ static void plain_segments_are_announced(void **state) {
 static void addresses_outlast_moves(void **state) {
     fixture *f = *state;
     if (!f->host || f->plain) {
-        skip();
+        suite_skip("only the host has pages so small, and plain segments none");
         return;
     }
     const cen_host_options tiny_pages = {.capacity = 16 * MIB, .granularity = 4096};

@@ -280,7 +280,7 @@ static void tight_larger_pages(void **state) {
 static void a_given_seed(void **state) {
     const char *seed = getenv("CENOTE_TEST_SEED");
     if (!seed) {
-        skip();
+        suite_skip("CENOTE_TEST_SEED is not set");
         return;
     }
     uint64_t n = strtoull(seed, NULL, 10);
