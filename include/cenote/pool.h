@@ -115,9 +115,10 @@ CEN_API cen_status cen_pool_trim(cen_pool *pool, uint64_t keep_bytes, bool wait,
  * but 0; made by its first begin), whose addresses and pages stay where they are until
  * cen_pool_capture_release. Until the end no event is queried, nothing is synchronised and no
  * memory of other streams is taken. Several graphs may share an id. begin and end may also bracket
- * allocations without a capture, to place them in a private pool. A pool of plain segments cannot
- * grow while a stream captures (CEN_ERR_CAPTURE): allocate and free between begin and the start of
- * the capture what it will need. */
+ * allocations without a capture, to place them in a private pool. Otherwise begin comes before the
+ * capture begins, and end after it has ended: then streams may be marked with events again. A pool
+ * of plain segments cannot grow while a stream captures (CEN_ERR_CAPTURE): allocate and free
+ * between begin and the start of the capture what it will need. */
 CEN_API cen_status cen_pool_capture_begin(cen_pool *pool, cen_stream stream, uint64_t id);
 CEN_API cen_status cen_pool_capture_end(cen_pool *pool, cen_stream stream);
 /* The graphs of `id` are gone: its idle memory joins the pool's, also that of blocks freed later.

@@ -338,5 +338,7 @@ cen_status ceni_line_grow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_p
 }
 
 cen_status ceni_line_extend(cen_pool *pool, ceni_line *line, uint64_t bytes, ceni_pstream *stream) {
-    return grow(pool, line, bytes, stream, CREATE_ONLY);
+    cen_status status = grow(pool, line, bytes, stream, CREATE_ONLY);
+    pool->freed++; /* all of it is idle */
+    return status;
 }

@@ -80,6 +80,7 @@ static void grow(cen_pool *pool, request *r) {
 
 /* What magazines hold can make whole slabs free; what streams still use can be waited for. */
 static void drain(cen_pool *pool, request *r) {
+    pool->freed++; /* before failing, all is looked at again */
     ceni_magazines_flush(pool);
     if (ceni_pool_drain(pool) == CEN_OK) {
         gather(pool, r);
@@ -173,11 +174,12 @@ static void log_failure(const cen_pool *pool, cen_status why) {
     ceni_log(CEN_LOG_ERROR,
              "pool: no room for %.2f MiB: %.2f live + %.2f requested, %.2f reserved, largest free "
              "%.2f, stranded by streams %.2f, in private pools %.2f, pending %.2f, device free "
-             "%.2f, limit %.2f MiB%s",
+             "%.2f, limit %.2f MiB%s%s",
              MIB(f->requested_bytes), MIB(f->live_bytes), MIB(f->requested_bytes),
              MIB(f->reserved_bytes), MIB(f->largest_free_bytes), MIB(f->stranded_stream_bytes),
              MIB(f->stranded_private_bytes), MIB(f->pending_bytes), MIB(f->device_free_bytes),
-             f->limit_bytes == UINT64_MAX ? -1.0 : MIB(f->limit_bytes),
+             f->limit_bytes == UINT64_MAX ? MIB(pool->device->total_bytes) : MIB(f->limit_bytes),
+             f->limit_bytes == UINT64_MAX ? " (the device's size)" : "",
              why == CEN_ERR_CAPTURE ? "; no plain segment can be made while a stream is capturing"
                                     : "");
 }
