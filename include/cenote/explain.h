@@ -51,6 +51,14 @@ typedef struct cen_explain_options {
 CEN_API cen_status cen_explain(const cen_snapshot *snapshot, const cen_explain_options *options,
                                cen_explanation **explanation);
 
+/* Explains the snapshots of the ranks of one job, at least two, together: which rank stands out
+ * first, then which stack makes the difference, then the verdict on that rank. names: of the files,
+ * copied. The rank is the number in the name where each has one of its own, else the place in the
+ * list. The snapshots must outlive the explanation. Errors as cen_explain's. */
+CEN_API cen_status cen_explain_ranks(const cen_snapshot *const *snapshots, const char *const *names,
+                                     size_t count, const cen_explain_options *options,
+                                     cen_explanation **explanation);
+
 /* Explains the last "CUDA out of memory" message in a text such as a job's log. `text` need not end
  * with NUL and may contain any bytes. CEN_ERR_NOT_FOUND: there is no such message in it;
  * CEN_ERR_FORMAT: there is, but without the sizes that decide. */

@@ -1,8 +1,10 @@
-/* Memory snapshots: what a framework recorded of its allocator, read into plain arrays.
+/* Memory snapshots: what was recorded of an allocator, read into plain arrays.
  *
- * Reads PyTorch's pickles (torch.cuda.memory._snapshot() and _dump_snapshot(), protocols 2 to 5,
- * plain or gzip). The reader builds plain data and runs nothing that a file says. A snapshot is
- * immutable once read: any number of threads may use it. Strings are UTF-8 without control
+ * Reads PyTorch's pickles (torch.cuda.memory._snapshot() and _dump_snapshot(), protocols 2 to 5),
+ * cenote's own traces (cenote/trace.h) and RMM's logs of allocations (CSV: Thread, Time, Action,
+ * Pointer, Size, Stream), each plain or gzip; which it is shows in the file's first bytes. The
+ * reader builds plain data and runs nothing that a file says. A snapshot is immutable once read:
+ * any number of threads may use it. Strings are UTF-8 without control
  * characters and owned by the snapshot. Sizes are in bytes, times in microseconds of the
  * recording's clock. */
 #ifndef CENOTE_SNAPSHOT_H
@@ -138,6 +140,18 @@ CEN_API const cen_frame *cen_snapshot_stack(const cen_snapshot *snapshot, uint32
 /* The allocator's settings as recorded, by key ("expandable_segments" -> "False"); NULL: not there.
  */
 CEN_API const char *cen_snapshot_setting(const cen_snapshot *snapshot, const char *key);
+
+/* What a snapshot can be written as. */
+typedef enum cen_format {
+    CEN_FORMAT_TORCH,  /* PyTorch's snapshot as a pickle, which its memory_viz page opens */
+    CEN_FORMAT_TRACE,  /* cenote's trace (docs/formats/trace.md) */
+    CEN_FORMAT_CHROME, /* Chrome's trace events as JSON, for Perfetto; cannot be read back */
+} cen_format;
+
+/* Writes a snapshot to a file ("-": standard output), which appears whole or not at all. error may
+ * be NULL. CEN_ERR_IO, CEN_ERR_HOST_MEMORY. */
+CEN_API cen_status cen_snapshot_write(const cen_snapshot *snapshot, cen_format format,
+                                      const char *path, cen_read_error *error);
 
 #ifdef __cplusplus
 }
