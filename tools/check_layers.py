@@ -53,7 +53,10 @@ PUBLIC = {
     "diagnose": "trace",
     "report": "trace",
     "emit": "trace/emit",
+    "trace": "trace",
     "stats": "pool",
+    "movable": "pool",
+    "global": "pool",
     "tensor": "codec",
     "broker": "ipc",
 }
