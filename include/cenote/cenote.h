@@ -5,6 +5,7 @@
 #include "cenote/device.h"
 #include "cenote/explain.h"
 #include "cenote/log.h"
+#include "cenote/movable.h"
 #include "cenote/pool.h"
 #include "cenote/snapshot.h"
 #include "cenote/status.h"
