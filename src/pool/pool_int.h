@@ -359,6 +359,9 @@ uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes);
 uint64_t ceni_pool_release_home(cen_pool *pool, const ceni_home *home, uint64_t bytes);
 void ceni_line_drop_inactive(cen_pool *pool, ceni_line *line);
 void ceni_pool_close_lines(cen_pool *pool);
+/* Has pages of a home go back until `bytes` did: idle ones, and with `wait` those that pending work
+ * still uses. Movable blocks are moved off such pages. */
+uint64_t ceni_pool_vacate(cen_pool *pool, const ceni_home *home, uint64_t bytes, bool wait);
 /* Forgets released private pools that have nothing left, and their addresses. */
 void ceni_arenas_reap(cen_pool *pool);
 
