@@ -6,8 +6,9 @@
 # usage: tools/gpu_run.sh [STAGE...]      stages: tests memcheck racecheck benches peers; all of them
 # BUILD (build-portable) holds the programs. OUT (gpu-out) gets three files: log.txt with everything that
 # was printed, results.json with the figures by program, table.txt. CENOTE_TEST_DEVICE (cuda:0) is what is
-# tested. ONLY is a pattern of egrep's: the programs whose names it matches. A program may take LIMIT seconds (120; four times that under compute-sanitizer), all of them
-# DEADLINE (570). Prints a verdict a program and a table; exits with 1 if anything failed or was not run.
+# tested; ONLY (a pattern of grep -E) picks programs by name. A program may take LIMIT seconds (120; four
+# times that under compute-sanitizer), all of them DEADLINE (570). Prints a verdict a program and a table;
+# exits with 1 if anything failed or was not run.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 build=${BUILD:-build-portable}
