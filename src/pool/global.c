@@ -48,9 +48,15 @@ uint64_t ceni_global_granted(const cen_global *global, int home) {
 
 static bool reclaim(void *arg, uint64_t bytes) {
     const ceni_member *m = arg;
-    bool finished = ceni_spans_finish(m->global, false);
-    return ceni_global_take_back(m->global, m->number, bytes, true, true) || finished ||
-           ceni_spans_finish(m->global, true);
+    (void)ceni_spans_finish(m->global, false);
+    uint64_t got = ceni_spans_return(m->global, m->number, bytes);
+    if (got < bytes) {
+        got += ceni_global_take_back(m->global, m->number, bytes - got, true, true);
+    }
+    if (got < bytes && ceni_spans_finish(m->global, true)) {
+        got += ceni_spans_return(m->global, m->number, bytes - got);
+    }
+    return got > 0;
 }
 
 static bool lender(void *arg, uint64_t bytes, unsigned attempt, ceni_home *home) {
@@ -228,6 +234,7 @@ cen_status cen_global_destroy(cen_global *global) {
     if (live) {
         ceni_log(CEN_LOG_WARN, "global pool: destroyed with %zu blocks live", live);
     }
+    ceni_spans_return(global, CEN_GLOBAL_ALL, UINT64_MAX);
     while (global->span_count) {
         ceni_span_destroy(global, global->spans[--global->span_count]);
     }
@@ -252,6 +259,7 @@ void ceni_global_lose(cen_global *g, int number) {
     ceni_log(CEN_LOG_WARN, "global pool: device %d is lost; its memory is not used any more",
              number);
     ceni_home home = {g->members[number].device, false};
+    ceni_spans_return(g, number, UINT64_MAX);
     for (size_t i = 0; i < g->count; i++) {
         cen_pool *pool = g->members[i].pool;
         if ((int)i != number && pool) {

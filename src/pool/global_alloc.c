@@ -8,13 +8,18 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-/* One way of placing a block: makes room where it is to lie, and makes it. */
+/* One way of placing a block: as one that was kept, else it is made where room was made. */
 static cen_status try_layout(cen_global *g, int device, uint64_t bytes, uint64_t size,
                              const ceni_layout *layout, ceni_span **span) {
     uint64_t wanted[CEN_GLOBAL_DEVICES] = {0};
+    if ((*span = ceni_span_again(g, device, bytes, layout))) {
+        return CEN_OK;
+    }
     for (size_t i = 0; i < layout->count; i++) {
         if (layout->parts[i].home >= 0) {
             wanted[layout->parts[i].home] += layout->parts[i].size;
+        } else {
+            ceni_spans_return(g, CEN_GLOBAL_HOST, UINT64_MAX);
         }
     }
     for (size_t i = 0; i < g->count; i++) {
@@ -27,17 +32,16 @@ static cen_status try_layout(cen_global *g, int device, uint64_t bytes, uint64_t
 
 static cen_status try_one(cen_global *g, int device, uint64_t bytes, uint64_t size, int home,
                           ceni_span **span) {
-    ceni_layout layout = {0};
-    cen_status status = CEN_ERR_DEVICE_MEMORY;
-    if (ceni_global_room_of(g, home) >= size) {
-        status = ceni_layout_one(g, size, home, &layout);
-        layout.placement = home == CEN_GLOBAL_HOST ? CEN_PLACE_HOST
-                           : home == device        ? CEN_PLACE_LOCAL
-                                                   : CEN_PLACE_PEER;
-        status = status ? status : try_layout(g, device, bytes, size, &layout, span);
+    ceni_span_page part = {.home = home, .size = size};
+    ceni_layout layout = {.parts = &part, .count = 1};
+    layout.placement = home == CEN_GLOBAL_HOST ? CEN_PLACE_HOST
+                       : home == device        ? CEN_PLACE_LOCAL
+                                               : CEN_PLACE_PEER;
+    if ((*span = ceni_span_again(g, device, bytes, &layout))) {
+        return CEN_OK; /* without asking anybody for room */
     }
-    ceni_free(layout.parts);
-    return status;
+    return ceni_global_room_of(g, home) < size ? CEN_ERR_DEVICE_MEMORY
+                                               : try_layout(g, device, bytes, size, &layout, span);
 }
 
 static cen_status try_peers(cen_global *g, int device, uint64_t bytes, uint64_t size,

@@ -6,7 +6,9 @@
  * by address.
  *
  * Freeing a span records an event on every stream that uses it; it is pending until all are
- * complete, and looked at whenever memory is wanted.
+ * complete, and looked at whenever memory is wanted. Then it is kept, mapped as it is, for the next
+ * block of its layout, and returned when anybody lacks its memory: what was used costs the driver
+ * as much time to give out again as it takes to clear it.
  *
  * Locks: global->lock guards the spans, and is never held while a local pool is called. What local
  * pools ask of their neighbours they ask without their own lock. So no two locks are ever held. */
@@ -29,6 +31,7 @@ typedef struct ceni_member {
     uint64_t granted;              /* the same as bits */
     _Atomic uint64_t global_bytes; /* of its memory, in spans */
     _Atomic uint64_t pending_bytes;
+    _Atomic uint64_t kept_bytes; /* in spans that wait for their next use; not in global_bytes */
     atomic_bool lost;
 } ceni_member;
 
@@ -49,7 +52,8 @@ typedef struct ceni_span_use {
 
 typedef struct ceni_span {
     uint64_t addr, size, requested;
-    int device; /* that it was asked for on, through which it is mapped */
+    int device; /* that it was asked for on */
+    int mapper; /* through which it is mapped */
     cen_placement placement;
     uint64_t reachable, driver_ns;
     ceni_span_page *pages; /* none: a block of the device's local pool */
@@ -59,7 +63,7 @@ typedef struct ceni_span {
     size_t use_count, use_capacity;
     bool pending;           /* freed, not complete */
     bool busy;              /* a thread waits for it without the lock: it stays */
-    struct ceni_span *next; /* of those that are about to be returned */
+    struct ceni_span *next; /* of those kept, or about to be returned */
 } ceni_span;
 
 struct cen_global {
@@ -69,11 +73,13 @@ struct cen_global {
     ceni_member members[CEN_GLOBAL_DEVICES];
     ceni_grant everyone[CEN_GLOBAL_DEVICES]; /* for memory of the host */
     _Atomic uint64_t host_bytes;             /* in spans */
+    _Atomic uint64_t host_kept;
 
     ceni_lock lock;
     ceni_span **spans; /* by address */
     size_t span_count, span_capacity;
     size_t pending_count;
+    ceni_span *kept; /* the latest first */
 };
 
 /* The parts of a block that is to be made. */
@@ -97,7 +103,6 @@ uint64_t ceni_global_granted(const cen_global *global, int home);
 void ceni_global_lose(cen_global *global, int number);
 
 /* global_layout.c: how a block would lie. Each returns CEN_OK, or why it cannot. */
-cen_status ceni_layout_one(cen_global *global, uint64_t size, int home, ceni_layout *layout);
 cen_status ceni_layout_asked(cen_global *global, uint64_t size, int device,
                              const cen_global_request *request, ceni_layout *layout);
 /* Over all devices in reach, as much of each as it has room. CEN_ERR_DEVICE_MEMORY: too little. */
@@ -106,6 +111,8 @@ cen_status ceni_layout_by_room(cen_global *global, uint64_t size, int device, ce
 /* global_span.c */
 cen_status ceni_span_make(cen_global *global, int device, uint64_t bytes, uint64_t size,
                           const ceni_layout *layout, ceni_span **span);
+/* Destroys the events of its uses. */
+void ceni_span_forget_uses(cen_global *global, ceni_span *span);
 /* Unmaps and returns everything, whatever fails. */
 void ceni_span_destroy(cen_global *global, ceni_span *span);
 /* The span that an address lies in, or NULL; the lock is held. */
@@ -117,6 +124,17 @@ void ceni_span_report(const cen_global *global, const ceni_span *span, cen_globa
 bool ceni_spans_finish(cen_global *global, bool wait);
 /* The member whose local pool an address belongs to, or NULL. */
 ceni_member *ceni_global_owner(cen_global *global, const void *block);
+
+/* global_keep.c: spans between two uses. */
+/* Keeps a span, or returns it to the driver. */
+void ceni_span_keep(cen_global *global, ceni_span *span);
+/* A kept span of just this layout, or NULL. */
+ceni_span *ceni_span_again(cen_global *global, int device, uint64_t bytes,
+                           const ceni_layout *layout);
+/* Returns kept spans until `bytes` of a home went back (CEN_GLOBAL_ALL: of any); how many did. */
+uint64_t ceni_spans_return(cen_global *global, int home, uint64_t bytes);
+/* Bytes of a span that lie in one home. */
+uint64_t ceni_span_bytes(const ceni_span *span, int home);
 
 /* global_room.c */
 bool ceni_global_capturing(cen_global *global);

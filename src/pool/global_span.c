@@ -14,14 +14,14 @@ static void count_page(cen_global *g, const ceni_span_page *page, int64_t sign) 
 }
 
 static cen_status make_page(cen_global *g, ceni_span *s, ceni_span_page *page, uint64_t offset) {
-    ceni_home home = ceni_global_home_of(g, page->home, s->device);
+    ceni_home home = ceni_global_home_of(g, page->home, s->mapper);
     cen_status status = ceni_dev_page_create(home.device, page->size,
                                              home.host ? CENI_PAGE_HOST : 0, &page->handle);
     if (status) {
         return status;
     }
     status =
-        ceni_dev_page_map(g->members[s->device].device, s->addr + offset, page->size, page->handle);
+        ceni_dev_page_map(g->members[s->mapper].device, s->addr + offset, page->size, page->handle);
     if (status) {
         (void)ceni_dev_page_release(home.device, page->handle);
         return status;
@@ -42,7 +42,7 @@ static cen_status allow(cen_global *g, const ceni_span *s) {
             size += s->pages[i].size;
         }
         const ceni_grant *grants = ceni_global_grants(g, s->pages[first].home, &count);
-        status = ceni_dev_page_access(g->members[s->device].device, s->addr + offset, size,
+        status = ceni_dev_page_access(g->members[s->mapper].device, s->addr + offset, size,
                                       i - first, grants, count);
         offset += size;
     }
@@ -50,7 +50,7 @@ static cen_status allow(cen_global *g, const ceni_span *s) {
 }
 
 static cen_status map_pages(cen_global *g, ceni_span *s, const ceni_layout *layout) {
-    cen_status status = ceni_dev_va_reserve(g->members[s->device].device, s->size, 0, &s->addr);
+    cen_status status = ceni_dev_va_reserve(g->members[s->mapper].device, s->size, 0, &s->addr);
     uint64_t offset = 0;
     s->reachable = UINT64_MAX;
     for (size_t i = 0; i < layout->count && !status; i++) {
@@ -74,7 +74,7 @@ cen_status ceni_span_make(cen_global *g, int device, uint64_t bytes, uint64_t si
     uint64_t start = ceni_now_ns();
     s->size = size;
     s->requested = bytes;
-    s->device = device;
+    s->device = s->mapper = device;
     s->placement = layout->placement;
     s->pages = pages;
     s->page_count = layout->count;
@@ -97,8 +97,13 @@ static void drop_events(cen_global *g, ceni_span *s) {
     }
 }
 
+void ceni_span_forget_uses(cen_global *g, ceni_span *s) {
+    drop_events(g, s);
+    s->use_count = 0;
+}
+
 void ceni_span_destroy(cen_global *g, ceni_span *s) {
-    cen_device *device = g->members[s->device].device;
+    cen_device *device = g->members[s->mapper].device;
     uint64_t mapped = 0;
     drop_events(g, s);
     for (size_t i = 0; i < s->mapped; i++) {
@@ -108,7 +113,7 @@ void ceni_span_destroy(cen_global *g, ceni_span *s) {
         (void)ceni_dev_page_unmap(device, s->addr, mapped, s->mapped);
     }
     for (size_t i = 0; i < s->mapped; i++) {
-        ceni_home home = ceni_global_home_of(g, s->pages[i].home, s->device);
+        ceni_home home = ceni_global_home_of(g, s->pages[i].home, s->mapper);
         (void)ceni_dev_page_release(home.device, s->pages[i].handle);
         count_page(g, &s->pages[i], -1);
     }
@@ -238,7 +243,7 @@ static cen_status note_block(cen_global *g, const ceni_member *owner, void *bloc
     }
     s->addr = (uintptr_t)block;
     s->size = 1;
-    s->device = owner->number;
+    s->device = s->mapper = owner->number;
     cen_status status = ceni_span_enter(g, s);
     if (status) {
         ceni_free(s);
@@ -382,8 +387,10 @@ bool ceni_spans_finish(cen_global *g, bool wait) {
         next = s->next;
         if (!s->pages) {
             (void)ceni_pool_free_complete(g->members[s->device].pool, (void *)(uintptr_t)s->addr);
+            ceni_span_destroy(g, s);
+        } else {
+            ceni_span_keep(g, s);
         }
-        ceni_span_destroy(g, s);
     }
     return any;
 }
