@@ -144,7 +144,7 @@ cen_status cen_pool_create(cen_device *device, const cen_pool_options *options, 
         memcpy(&pool->options, options,
                options->size < sizeof *options ? options->size : sizeof *options);
     }
-    pool->device = device;
+    pool->device = pool->mapper = device;
     pool->granularity = device->granularity;
     pool->vmm = device->vmm;
     if (!pool->vmm) {
@@ -264,6 +264,10 @@ void ceni_pool_enter(cen_pool *pool) {
 /* The block freed last waits, not yet merged, for a request of just its size, for which it is the
  * best fit once more; whatever else comes first merges it. */
 static void park(cen_pool *pool, ceni_block *b, ceni_pstream *stream) {
+    if (pool->dead_pages) { /* it may lie on one */
+        ceni_block_release(pool, b, stream, ceni_stream_freeing(pool, stream));
+        return;
+    }
     ceni_pool_unpark(pool);
     pool->stats.allocated_bytes -= b->size;
     b->kind = CENI_BLOCK_PARKED;
@@ -358,8 +362,8 @@ cen_status cen_pool_alloc(cen_pool *pool, size_t bytes, cen_stream stream, void 
     return cen_pool_alloc_aligned(pool, bytes, CEN_POOL_ALIGNMENT, stream, block);
 }
 
-/* Which live block begins at an address; the lock is held. */
-static cen_status block_at(cen_pool *pool, const void *ptr, const char *call, ceni_block **block) {
+cen_status ceni_pool_block_at(cen_pool *pool, const void *ptr, const char *call,
+                              ceni_block **block) {
     uintptr_t owner = ceni_index_get(pool, (uintptr_t)ptr);
     ceni_block *b = owner & (CENI_OWNER_SLAB | CENI_OWNER_FREED) ? NULL : (ceni_block *)owner;
     if (b && b->addr == (uintptr_t)ptr && b->kind == CENI_BLOCK_LIVE) {
@@ -374,10 +378,12 @@ static cen_status block_at(cen_pool *pool, const void *ptr, const char *call, ce
 
 static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream) {
     ceni_block *b;
-    cen_status status = block_at(pool, ptr, "cen_pool_free", &b);
+    cen_status status = ceni_pool_block_at(pool, ptr, "cen_pool_free", &b);
     if (!status && b->movable) {
-        status = ceni_fail(CEN_ERR_INVALID, "cen_pool_free: %p is a movable block: its handle is "
-                           "freed, with cen_movable_free", ptr);
+        status = ceni_fail(CEN_ERR_INVALID,
+                           "cen_pool_free: %p is a movable block: its handle is "
+                           "freed, with cen_movable_free",
+                           ptr);
     }
     if (status) {
         return status;
@@ -448,13 +454,15 @@ cen_status cen_pool_use(cen_pool *pool, void *block, cen_stream stream) {
     ceni_block *b;
     if (slab) {
         status = ceni_slab_use(pool, slab, block, s);
-    } else if (!(status = block_at(pool, block, "cen_pool_use", &b))) {
+    } else if (!(status = ceni_pool_block_at(pool, block, "cen_pool_use", &b))) {
         status = b->movable ? CEN_ERR_INVALID : ceni_use_add(&b->uses, s);
         if (status) {
-            (void)ceni_fail(status, status == CEN_ERR_INVALID
-                                        ? "cen_pool_use: %p is a movable block: its unpins say who "
-                                          "uses it"
-                                        : "cen_pool_use: no memory to note a use of %p", block);
+            (void)ceni_fail(status,
+                            status == CEN_ERR_INVALID
+                                ? "cen_pool_use: %p is a movable block: its unpins say who "
+                                  "uses it"
+                                : "cen_pool_use: no memory to note a use of %p",
+                            block);
         }
     }
     ceni_lock_leave(&pool->lock);
@@ -472,7 +480,7 @@ cen_status cen_pool_block_size(cen_pool *pool, const void *block, size_t *bytes)
     }
     ceni_lock_take(&pool->lock);
     ceni_block *b;
-    if (!(status = block_at(pool, block, "cen_pool_block_size", &b))) {
+    if (!(status = ceni_pool_block_at(pool, block, "cen_pool_block_size", &b))) {
         *bytes = b->requested;
     }
     ceni_lock_leave(&pool->lock);

@@ -15,6 +15,7 @@ ceni_pstream *ceni_stream_enter(cen_pool *pool, cen_stream handle) {
     if (s) {
         s->handle = handle;
         s->epoch = 1;
+        s->done = pool->lost ? UINT64_MAX : 0;
         _Atomic(ceni_pstream *) *slot = &pool->streams[ceni_stream_slot(handle)];
         atomic_store_explicit(&s->next, atomic_load(slot), memory_order_relaxed);
         atomic_store_explicit(slot, s, memory_order_release);
@@ -115,6 +116,19 @@ static void drop_mark(cen_pool *pool, ceni_pstream *stream) {
     ceni_free(mark);
 }
 
+void ceni_streams_lose(cen_pool *pool) {
+    for (unsigned i = 0; i < CENI_STREAM_SLOTS; i++) {
+        for (ceni_pstream *s = atomic_load(&pool->streams[i]); s; s = atomic_load(&s->next)) {
+            while (s->marks) {
+                drop_mark(pool, s);
+            }
+            s->done = UINT64_MAX;
+        }
+    }
+    pool->epochs_passed = true;
+    pool->uses_unmarked = false;
+}
+
 /* Moves `done` on as far as events are complete. */
 static void poll_stream(cen_pool *pool, ceni_pstream *stream) {
     while (stream->marks && !cen_event_query(pool->device, stream->marks->event)) {
@@ -156,7 +170,8 @@ static void finish_pending(cen_pool *pool, ceni_pending *p) {
 /* A use noted during a capture has no mark yet: make it now. False: to be tried again. */
 static bool mark_uses(cen_pool *pool, ceni_use *uses) {
     for (; uses; uses = uses->next) {
-        if (uses->epoch == uses->stream->epoch && ceni_stream_mark(pool, uses->stream)) {
+        if (uses->epoch == uses->stream->epoch && !ceni_stream_passed(uses->stream, uses->epoch) &&
+            ceni_stream_mark(pool, uses->stream)) {
             return false; /* the device said why */
         }
     }
@@ -197,7 +212,7 @@ void ceni_pool_poll(cen_pool *pool) {
 }
 
 static void mark_if_freed(cen_pool *pool, ceni_pstream *stream) {
-    if (stream->freed_epoch == stream->epoch) {
+    if (stream->freed_epoch == stream->epoch && !pool->lost) {
         (void)ceni_stream_mark(pool, stream); /* unmarked means only: not yet reusable elsewhere */
     }
 }
@@ -211,7 +226,7 @@ static void settle_heap(cen_pool *pool, ceni_heap *heap) {
             next = b->bin_next;
             if (ceni_stream_passed(b->stream, b->epoch)) {
                 ceni_block_unbin(b);
-                (void)ceni_block_release(pool, b, NULL, b->epoch);
+                ceni_block_release(pool, b, NULL, b->epoch);
             }
         }
     }
