@@ -54,6 +54,8 @@ PUBLIC = {
     "report": "trace",
     "emit": "trace/emit",
     "stats": "pool",
+    "movable": "pool",
+    "global": "pool",
     "tensor": "codec",
     "broker": "ipc",
 }
