@@ -10,8 +10,9 @@
 
 #include <stdlib.h>
 
-/* Times the median of the deviations: 3.4 standard deviations of normal noise. */
-enum { MAX_DEVIATIONS = 5 };
+/* Times the median of the deviations: 5.4 standard deviations of normal noise. Few ranks tell little
+ * of the noise, so that less would take it for an outlier too often. */
+enum { MAX_DEVIATIONS = 8 };
 /* The floor: this part of the median, and at least this much. */
 static const double MIN_PART = 0.02;
 static const uint64_t MIN_BYTES = 64u << 20;
@@ -124,7 +125,7 @@ static bool mark(ceni_ranks *ranks, ceni_outlier by) {
 
 /* Groups by need: the sorted needs are cut at gaps of at least half the largest gap and above the
  * floor. They count as groups if they have two ranks each on the average, and each is narrower
- * than half of the least gap cut at: noise makes no such. `values` are sorted needs. */
+ * than an eighth of the least gap cut at: noise makes no such. `values` are sorted needs. */
 static size_t cut_groups(const uint64_t *values, size_t count, uint64_t threshold, uint64_t *cut) {
     uint64_t largest = 0, least = UINT64_MAX, widest = 0;
     for (size_t i = 1; i < count; i++) {
@@ -146,7 +147,7 @@ static size_t cut_groups(const uint64_t *values, size_t count, uint64_t threshol
             groups++;
         }
     }
-    bool tell = groups > 1 && 2 * groups <= count && widest < least / 2;
+    bool tell = groups > 1 && 2 * groups <= count && widest < least / 8;
     return tell ? groups : 0;
 }
 
