@@ -195,19 +195,19 @@ static void the_one_that_failed_is_explained_though_another_is_larger(void **sta
     stands_out(root, 3, "failed");
 }
 
-/* Rank 1 needs the most of those that failed. */
+/* Rank 2 needs the most of those that failed. */
 static void several_that_failed_are_named(void **state) {
     for (int i = 0; i < 5; i++) {
         recording *r = usual(GIB);
         if (i == 1 || i == 2) {
-            rec_oom(r, i == 1 ? 6 * GIB : 2 * GIB, 0, GIB, LOSS);
+            rec_oom(r, i == 2 ? 6 * GIB : 2 * GIB, 0, GIB, LOSS);
         }
     }
     char *text = NULL;
     json_t *root = explain(NULL, &text);
     says(text, "\nRANKS 1-2 RAN OUT OF MEMORY, THE OTHERS DID NOT\n");
     assert_int_equal(json_array_size(get(get(root, "outlier"), "ranks")), 2);
-    assert_int_equal(number(root, "explained_rank"), 1);
+    assert_int_equal(number(root, "explained_rank"), 2);
     assert_int_equal(number(root, "compared_ranks"), 3);
     free(text);
     json_decref(root);
@@ -243,6 +243,22 @@ static void a_small_leak_stands_out_by_the_verdict(void **state) {
     says(text, "\nRANK 1 STANDS OUT BY ITS VERDICT: LEAK\n");
     free(text);
     stands_out(root, 1, "verdict");
+}
+
+static void to_be_healthy_is_no_way_to_stand_out(void **state) {
+    for (int i = 0; i < 3; i++) {
+        recording *r = rank();
+        for (int k = 0; k < 8; k++) {
+            step(r, GIB);
+            if (i != 1) {
+                rec_alloc(r, MIB, 0, GATHER);
+            }
+        }
+    }
+    json_t *root = explain(NULL, NULL);
+    assert_string_equal(string(json_array_get(get(root, "ranks"), 0), "verdict"), "leak");
+    assert_string_equal(string(json_array_get(get(root, "ranks"), 1), "verdict"), "healthy");
+    none_stands_out(root);
 }
 
 /* Holding a cache is no need, but it stands out too. */
@@ -327,6 +343,16 @@ static void stages_of_a_pipeline_are_groups(void **state) {
     json_decref(root);
 }
 
+/* None is usual, and none is a group; the one that needs most is explained. */
+static void stages_of_a_rank_each_are_no_groups(void **state) {
+    for (uint64_t i = 0; i < 4; i++) {
+        usual((i + 1) * GIB);
+    }
+    json_t *root = explain(NULL, NULL);
+    assert_int_equal(number(root, "explained_rank"), 3);
+    none_stands_out(root);
+}
+
 static void a_minority_stands_out_together(void **state) {
     for (int i = 0; i < 7; i++) {
         usual(i < 2 ? 2 * GIB : GIB);
@@ -402,6 +428,12 @@ static void others_that_differ_tell_nothing(void **state) {
         rec_alloc(r, sizes[i] * MIB, 0, GATHER);
     }
     sequence_is(explain(NULL, NULL), "mixed", 5);
+    static const uint64_t halves[] = {1, 2, 2, 3, 3};
+    for (size_t i = 0; i < 5; i++) {
+        recording *r = usual(GIB);
+        rec_alloc(r, halves[i] * MIB, 0, GATHER);
+    }
+    sequence_is(explain(NULL, NULL), "mixed", 5);
     static const uint64_t most[] = {9, 2, 2, 3};
     for (size_t i = 0; i < 4; i++) {
         recording *r = usual(GIB);
@@ -422,6 +454,12 @@ static void without_a_history_no_sequence_is_compared(void **state) {
         step(r, GIB);
     }
     sequence_is(explain(NULL, NULL), "start-lost", 0);
+    for (int i = 0; i < 3; i++) {
+        recording *r = rank();
+        r->event_count = i == 2 ? r->event_count : 0;
+        step(r, i == 2 ? 3 * GIB : GIB);
+    }
+    sequence_is(explain(NULL, NULL), "none", 0);
 }
 
 static void blocks_without_frames_are_compared_by_kind(void **state) {
@@ -566,11 +604,13 @@ int main(void) {
         cmocka_unit_test(several_that_failed_are_named),
         cmocka_unit_test(where_all_failed_the_figures_tell),
         cmocka_unit_test(a_small_leak_stands_out_by_the_verdict),
+        cmocka_unit_test(to_be_healthy_is_no_way_to_stand_out),
         cmocka_unit_test(a_rank_that_holds_more_for_the_same_need),
         cmocka_unit_test(the_floor_keeps_small_differences_out),
         cmocka_unit_test(noise_hides_what_lies_within_it),
         cmocka_unit_test(two_halves_are_groups_and_no_outlier),
         cmocka_unit_test(stages_of_a_pipeline_are_groups),
+        cmocka_unit_test(stages_of_a_rank_each_are_no_groups),
         cmocka_unit_test(a_minority_stands_out_together),
         cmocka_unit_test(of_two_ranks_the_larger_is_said_to_be_weak),
         cmocka_unit_test(a_sequence_departs_at_another_size_or_line),
