@@ -53,6 +53,7 @@ PUBLIC = {
     "diagnose": "trace",
     "report": "trace",
     "emit": "trace/emit",
+    "trace": "trace",
     "stats": "pool",
     "movable": "pool",
     "global": "pool",
