@@ -33,7 +33,7 @@ static const char recipe[] =
     "        torch.cuda.memory._dump_snapshot(f\"oom-{device}.pickle\")\n"
     "    torch._C._cuda_attach_out_of_memory_observer(on_oom)\n"
     "\n"
-    "In a job of many ranks, name each rank's file by its rank: f\"rank{rank}.pickle\". Then\n"
+    "In a job of many ranks, name files by rank: f\"rank{rank}.pickle\". Then\n"
     "'cenote explain rank*.pickle' says which rank stands out, and by what.\n"
     "\n"
     "A log that contains the text of a \"CUDA out of memory\" error can be explained too.\n";

@@ -89,6 +89,22 @@ static bool is_outlier(const ceni_ranks *ranks, size_t at, size_t arg) {
     return ranks->ranks[at].stands_out;
 }
 
+/* Ends a line with two parts, of which the second has a line of its own where both are too wide.
+ * Releases them. */
+static void put_wrapped(ceni_str *out, size_t column, ceni_str *first, ceni_str *second) {
+    if (first->failed || second->failed) {
+        out->failed = true;
+    } else {
+        bool wrap = column + first->size + 1 + second->size > WIDTH;
+        ceni_str_printf(out, "%s", first->data);
+        ceni_str_printf(out, wrap ? "\n" : " ");
+        ceni_str_fill(out, ' ', wrap ? (int)column : 0);
+        ceni_str_printf(out, "%s\n", second->data);
+    }
+    ceni_free(first->data);
+    ceni_free(second->data);
+}
+
 static void put_title(ceni_str *out, const ceni_ranks *ranks) {
     ceni_str_printf(out, "%zu ranks, numbered by %s\n", ranks->count,
                     ranks->numbered ? "their files' names" : "their places in the list");
@@ -144,28 +160,29 @@ static void put_headline(ceni_str *out, const ceni_ranks *ranks) {
         ceni_str_printf(out, "\n");
         return;
     }
-    ceni_str_printf(out, one ? "RANK " : "RANKS ");
-    put_ranks(out, ranks, is_outlier, 0);
+    ceni_str who = {0}, what = {0};
+    ceni_str_printf(&who, one ? "RANK " : "RANKS ");
+    put_ranks(&who, ranks, is_outlier, 0);
     switch (ranks->outlier) {
     case CENI_OUTLIER_FAILED:
-        ceni_str_printf(out, " RAN OUT OF MEMORY, THE OTHER%s DID NOT",
+        ceni_str_printf(&what, "RAN OUT OF MEMORY, THE OTHER%s DID NOT",
                         ranks->count - ranks->outlier_count == 1 ? "" : "S");
         break;
     case CENI_OUTLIER_VERDICT:
-        ceni_str_printf(out, one ? " STANDS OUT BY ITS VERDICT: %s" : " STAND OUT BY VERDICT: %s",
+        ceni_str_printf(&what, one ? "STANDS OUT BY ITS VERDICT: %s" : "STAND OUT BY VERDICT: %s",
                         ceni_headline(rank->verdict));
         break;
     default:
         if (one) {
-            ceni_str_printf(out, " STANDS OUT: IT ");
+            ceni_str_printf(&what, "STANDS OUT: IT ");
         } else if (one_way(ranks)) {
-            ceni_str_printf(out, " STAND OUT TOGETHER: RANK %" PRIu64 " ", rank->number);
+            ceni_str_printf(&what, "STAND OUT TOGETHER: RANK %" PRIu64 " ", rank->number);
         } else {
-            ceni_str_printf(out, " STAND OUT IN TWO WAYS: RANK %" PRIu64 " ", rank->number);
+            ceni_str_printf(&what, "STAND OUT IN TWO WAYS: RANK %" PRIu64 " ", rank->number);
         }
-        put_shift(out, ranks);
+        put_shift(&what, ranks);
     }
-    ceni_str_printf(out, "\n");
+    put_wrapped(out, 0, &who, &what);
 }
 
 /* " needs     27.06 GiB, the others 24.02 to 24.15; usual 24.10 +- 0.48" */
@@ -209,21 +226,16 @@ static void put_groups(ceni_str *out, const ceni_ranks *ranks) {
                 members++;
             }
         }
-        ceni_str_printf(out, "%s rank%s ", g ? "          " : " groups   ",
-                        members == 1 ? "" : "s");
-        put_ranks(out, ranks, in_group, g);
-        ceni_str_printf(out, members == 1 ? " needs %.2f" : " need %.2f", num(ranks, least));
+        ceni_str who = {0}, what = {0};
+        ceni_str_printf(&who, members == 1 ? "rank " : "ranks ");
+        put_ranks(&who, ranks, in_group, g);
+        ceni_str_printf(&what, members == 1 ? "needs %.2f" : "need %.2f", num(ranks, least));
         if (num(ranks, most) - num(ranks, least) >= 0.005) {
-            ceni_str_printf(out, " to %.2f", num(ranks, most));
+            ceni_str_printf(&what, " to %.2f", num(ranks, most));
         }
-        ceni_str_printf(out, "\n");
+        ceni_str_printf(out, g ? "           " : " groups    ");
+        put_wrapped(out, LABEL, &who, &what);
     }
-}
-
-/* Two words of a line, the second on a line of its own where both would be too wide. */
-static void put_wrapped(ceni_str *out, const char *first, const char *second) {
-    bool wrap = LABEL + strlen(first) + 1 + strlen(second) > WIDTH;
-    ceni_str_printf(out, "%s%s%s\n", first, wrap ? "\n           " : " ", second);
 }
 
 void ceni_put_rank_label(ceni_str *out, const ceni_ranks *ranks, size_t stack) {
@@ -256,10 +268,7 @@ static void put_mostly(ceni_str *out, const ceni_ranks *ranks) {
     ceni_str_printf(&size, d->bytes > d->median ? " more:" : " less:");
     ceni_put_rank_label(&label, ranks, d->stack);
     ceni_str_printf(out, " most by   ");
-    out->failed = out->failed || size.failed || label.failed;
-    put_wrapped(out, size.failed ? "" : size.data, label.failed ? "" : label.data);
-    ceni_free(size.data);
-    ceni_free(label.data);
+    put_wrapped(out, LABEL, &size, &label);
 }
 
 static void put_alloc(ceni_str *out, const ceni_ranks *ranks, uint64_t rank,
@@ -313,17 +322,17 @@ static void put_notes(ceni_str *out, const ceni_ranks *ranks) {
         ceni_str_printf(out,
                         " note      of two ranks neither is the usual one: a third would tell\n");
     }
-    ceni_str list = {0};
+    ceni_str what = {0}, list = {0};
     runs r = {.out = &list};
     ceni_ranks_missing(ranks, put_run, &r);
     end_runs(&r);
-    if (r.count) {
-        ceni_str_printf(out, " missing   no file of rank%s %s\n",
-                        strpbrk(list.failed ? "" : list.data, ",-") ? "s" : "",
-                        list.failed ? "" : list.data);
+    if (!r.count) {
+        return;
     }
-    out->failed = out->failed || list.failed;
-    ceni_free(list.data);
+    bool several = r.count > 1 || (!list.failed && strchr(list.data, '-'));
+    ceni_str_printf(&what, several ? "no file of ranks" : "no file of rank");
+    ceni_str_printf(out, " missing   ");
+    put_wrapped(out, LABEL, &what, &list);
 }
 
 void ceni_text_ranks(ceni_str *out, const ceni_ranks *ranks) {

@@ -546,6 +546,53 @@ static void a_hundred_ranks_fit_a_screen(void **state) {
     stands_out(root, 77, "needs");
 }
 
+/* Numbers that are no runs: the lines that list them break, and end. */
+static void long_lists_of_ranks_stay_within_the_width(void **state) {
+    char made[40][32], *text = NULL;
+    const char *names[40];
+    for (int k = 0; k < 2; k++) {
+        for (uint64_t i = 0; i < 40; i++) {
+            snprintf(made[i], sizeof made[i], "rank%d.pickle", 12345 + 2 * (int)i);
+            names[i] = made[i];
+            recording *r = usual(k && i % 2 ? 2 * GIB : GIB);
+            if (!k && i % 2) {
+                rec_oom(r, GIB, 0, GIB, LOSS);
+            }
+        }
+        json_decref(explain(names, &text));
+        says(text,
+             k ? " groups    ranks 12347, 12351, 12355, 12359, 12363, 12367 and 14 more need 6.25\n"
+               : "RANKS 12347, 12351, 12355, 12359, 12363, 12367 and 14 more\nRAN OUT OF");
+        free(text);
+    }
+}
+
+static void many_missing_ranks_stay_within_the_width(void **state) {
+    char made[30][32], *text = NULL;
+    const char *names[30];
+    for (int i = 0; i < 30; i++) {
+        snprintf(made[i], sizeof made[i], "rank%d.pickle", i < 10 ? i : 2 * i - 10);
+        names[i] = made[i];
+        usual(GIB);
+    }
+    json_decref(explain(names, &text));
+    says(text, " missing   no file of ranks 11, 13, 15, 17, 19, 21 and 13 more\n");
+    free(text);
+    names[1] = "rank1000000.pickle";
+    for (int i = 0; i < 30; i++) {
+        usual(GIB);
+    }
+    json_decref(explain(names, &text));
+    assert_null(strstr(text, " missing "));
+    free(text);
+    usual(GIB);
+    usual(GIB);
+    names[1] = "rank2.pickle";
+    json_decref(explain(names, &text));
+    says(text, " missing   no file of rank 1\n");
+    free(text);
+}
+
 static void from_files_the_answer_is_the_same(void **state) {
     static const char *const paths[] = {TEST_DATA "/ranks/plain.pickle.gz",
                                         TEST_DATA "/ranks/branch.pickle.gz",
@@ -620,6 +667,8 @@ int main(void) {
         cmocka_unit_test(the_rank_is_the_number_in_the_name),
         cmocka_unit_test(ranks_follow_their_numbers_not_the_list),
         cmocka_unit_test(a_hundred_ranks_fit_a_screen),
+        cmocka_unit_test(long_lists_of_ranks_stay_within_the_width),
+        cmocka_unit_test(many_missing_ranks_stay_within_the_width),
         cmocka_unit_test(from_files_the_answer_is_the_same),
         cmocka_unit_test(bad_arguments_are_refused),
     };
