@@ -4,6 +4,7 @@
 
 #include "cenote/device.h"
 #include "cenote/explain.h"
+#include "cenote/global.h"
 #include "cenote/log.h"
 #include "cenote/pool.h"
 #include "cenote/snapshot.h"

@@ -261,6 +261,18 @@ cen_status cen_peer_can_access(cen_device *device, cen_device *peer, bool *can) 
                            status ? status : device->backend->peer_can_access(device, peer, can));
 }
 
+cen_status ceni_dev_peer_rank(cen_device *device, cen_device *peer, int *rank) {
+    const enum ceni_dev_op op = CENI_OP_peer_rank;
+    cen_status status = ceni_call_enter(device, op);
+    status = status ? status : ceni_call_need(peer, op, "peer");
+    status = status ? status : ceni_call_need(rank, op, "rank");
+    if (!status && peer->backend != device->backend) {
+        status = ceni_fail(CEN_ERR_INVALID, "peer_rank: peer is of another backend");
+    }
+    return ceni_call_leave(device, op,
+                           status ? status : device->backend->peer_rank(device, peer, rank));
+}
+
 cen_status cen_peer_enable(cen_device *device, cen_device *peer) {
     const enum ceni_dev_op op = CENI_OP_peer_enable;
     cen_status status = ceni_call_enter(device, op);

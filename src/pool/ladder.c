@@ -200,6 +200,33 @@ static ceni_block *climb(cen_pool *pool, request *r) {
     return found;
 }
 
+/* What lies beyond the device, if the pool is part of a global one: first its own memory that
+ * others have borrowed, then memory of others. The lock is dropped while the neighbours are asked.
+ * A graph's memory would stay borrowed until the graph is gone, so it is not. */
+static ceni_block *ask_neighbours(cen_pool *pool, request *r) {
+    const ceni_lenders *lenders = pool->lenders;
+    if (!lenders || r->arena->id) {
+        return NULL;
+    }
+    ceni_lock_leave(&pool->lock);
+    bool more = lenders->reclaim(lenders->arg, need_of(r));
+    ceni_lock_take(&pool->lock);
+    ceni_block *found = more ? climb(pool, r) : NULL;
+    for (unsigned attempt = 0; !found; attempt++) {
+        ceni_home home;
+        ceni_lock_leave(&pool->lock);
+        more = lenders->lender(lenders->arg, need_of(r), attempt, &home);
+        ceni_lock_take(&pool->lock);
+        ceni_pool_unpark(pool);
+        if (!more) {
+            return NULL;
+        }
+        (void)ceni_line_borrow(pool, r->line, need_of(r), r->stream, &home);
+        found = search(pool, r);
+    }
+    return found;
+}
+
 /* Asks the user to free something; the lock is dropped meanwhile. */
 static bool ask(cen_pool *pool) {
     if (!pool->options.retry) {
@@ -224,6 +251,10 @@ cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, ui
     }
     arena->serving++; /* the callback may end the capture and release the arena */
     ceni_block *found = climb(pool, &r);
+    if (!found && r.status != CEN_ERR_DEVICE_LOST) {
+        r.line = line_of(arena, size);
+        found = ask_neighbours(pool, &r);
+    }
     if (!found) {
         describe_failure(pool, &r, requested);
         r.line = line_of(arena, size);

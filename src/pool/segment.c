@@ -146,6 +146,7 @@ void ceni_page_add(cen_pool *pool, const ceni_line *line, ceni_pool_page *page) 
     }
     pool->pages = page;
     pool->stats.pages++;
+    pool->stats.borrowed_bytes += ceni_page_borrowed(pool, page) ? page->size : 0;
     ceni_pool_count_reserved(pool, line, (int64_t)page->size);
 }
 
@@ -155,6 +156,7 @@ void ceni_page_remove(cen_pool *pool, ceni_pool_page *page) {
         page->next->prev = page->prev;
     }
     pool->stats.pages--;
+    pool->stats.borrowed_bytes -= ceni_page_borrowed(pool, page) ? page->size : 0;
     pool->stats.reserved_bytes -= page->size;
 }
 
