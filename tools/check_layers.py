@@ -54,6 +54,8 @@ PUBLIC = {
     "report": "trace",
     "emit": "trace/emit",
     "stats": "pool",
+    "global": "pool",
+    "movable": "pool",
     "tensor": "codec",
     "broker": "ipc",
 }

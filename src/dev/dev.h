@@ -144,7 +144,7 @@ typedef struct ceni_call_stats {
 struct cen_device {
     const ceni_backend *backend;
     int ordinal;
-    int pid; /* of the process that opened it: a forked child is refused */
+    int pid;         /* of the process that opened it: a forked child is refused */
     unsigned number; /* the trace's name for it (trace/emit.h) */
     uint64_t granularity;
     uint64_t total_bytes;

@@ -331,6 +331,8 @@ cen_status ceni_assemble(ceni_reader *reader, ceni_value result, cen_snapshot **
 /* The kind of a list's items (CENI_EMPTY: none) and its first run (index + 1); -1: not a list. */
 int ceni_list_kind(const ceni_reader *reader, ceni_value list, size_t *run);
 cen_status ceni_assemble_settings(ceni_reader *reader, ceni_value settings, cen_snapshot *snapshot);
+/* The shortest text that reads back as the same number, with a point, as Python prints it. */
+void ceni_float_text(char *to, size_t size, uint64_t bits);
 /* Fills initial, initial_reserved, unknown_frees and truncated from the other fields. */
 cen_status ceni_rewind(ceni_reader *reader, cen_snapshot_device *device);
 
