@@ -25,8 +25,16 @@ enum ceni_event {
     CENI_EVENT_OOM = 10,     /* addr: bytes that the device had free, size asked for, stream */
     CENI_EVENT_MOVE = 11,    /* a movable block: addr from, size; the next event of the thread is
                                 its ALLOC at the new address */
-    CENI_EVENT_PRIVATE = 12, /* from here on the stream allocates from private pool `size`; 0: no
-                                longer */
+    CENI_EVENT_PRIVATE = 12, /* from here on the stream allocates from private pool (addr, size); 0:
+                                no longer */
+    CENI_EVENT_SHARED =
+        13, /* private pool `size` was released: what it holds is the shared one's */
+
+    /* Flags, to be added to a kind. */
+    CENI_EMIT_PENDING = 1 << 8, /* FREE: waits for other streams; FREED follows */
+    CENI_EMIT_PLAIN = 2 << 8,   /* MAP, UNMAP: a segment of its own, which joins no neighbour */
+    CENI_EMIT_SMALL = 4 << 8,   /* MAP: a segment for small blocks */
+    CENI_EMIT_BEFORE = 8 << 8,  /* ALLOC, MAP: it was there before the first event */
 };
 
 extern atomic_bool ceni_trace_is_on;
