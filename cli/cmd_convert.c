@@ -15,8 +15,10 @@ typedef struct arguments {
 static const char usage[] =
     "usage: cenote convert IN -o OUT [--to torch|trace|chrome]\n"
     "\n"
-    "Writes the recording IN in another format. IN is a PyTorch memory snapshot, a cenote trace or\n"
-    "an RMM log (plain or gzip; \"-\" for standard input); OUT appears whole or not at all (\"-\" for\n"
+    "Writes the recording IN in another format. IN is a PyTorch memory snapshot, a cenote trace "
+    "or\n"
+    "an RMM log (plain or gzip; \"-\" for standard input); OUT appears whole or not at all (\"-\" "
+    "for\n"
     "standard output), and is compressed if its name ends in .gz.\n"
     "\n"
     "  --to torch   a PyTorch snapshot, for its memory_viz page (OUT ends in .pickle or .pkl)\n"
