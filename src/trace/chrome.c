@@ -72,13 +72,18 @@ static void counter(writer *w, const char *name, int64_t time, uint64_t bytes) {
     ceni_out_printf(w->out, ",\"name\":\"%s\",\"args\":{\"bytes\":%" PRIu64 "}}", name, bytes);
 }
 
-static void count_allocated(writer *w, int64_t time, uint64_t stream) {
-    counter(w, "allocated", time, w->allocated);
-    if (w->streams.count > 1) {
+static void count_stream(writer *w, int64_t time, uint64_t stream) {
+    const uint64_t *bytes = ceni_map_get(&w->streams, stream);
+    if (bytes && w->streams.count > 1) {
         char name[64];
         snprintf(name, sizeof name, "allocated, stream %" PRIu64, stream);
-        counter(w, name, time, *ceni_map_get(&w->streams, stream));
+        counter(w, name, time, *bytes);
     }
+}
+
+static void count_allocated(writer *w, int64_t time, uint64_t stream) {
+    counter(w, "allocated", time, w->allocated);
+    count_stream(w, time, stream);
 }
 
 static void add_to_stream(writer *w, uint64_t stream, uint64_t more, uint64_t less) {
@@ -248,9 +253,9 @@ static void put_initial(writer *w, int64_t time) {
     if (w->with_reserved) {
         counter(w, "reserved", time, w->reserved);
     }
-    for (size_t i = 0; w->streams.count > 1 && i < w->streams.capacity; i++) {
+    for (size_t i = 0; i < w->streams.capacity; i++) {
         if (w->streams.slots[i].used) {
-            count_allocated(w, time, w->streams.slots[i].key);
+            count_stream(w, time, w->streams.slots[i].key);
         }
     }
 }
