@@ -87,7 +87,8 @@ static void find_failure(ceni_diag *diag) {
         diag->request = e->size;
         diag->request_stream = e->stream;
         diag->request_stack = e->stack;
-        diag->device_free = e->addr;
+        diag->free_unknown = e->addr == CEN_FREE_UNKNOWN;
+        diag->device_free = diag->free_unknown ? 0 : e->addr;
     } else if (dev->event_count) {
         diag->moment = CENI_MOMENT_PEAK;
     }
@@ -179,6 +180,16 @@ static void run_curve(ceni_diag *diag) {
     }
 }
 
+/* A log of allocations alone does not say what was held for them. */
+static bool has_segments(const cen_snapshot_device *dev) {
+    bool any = dev->segment_count || dev->initial_reserved;
+    for (size_t i = 0; i < dev->event_count && !any; i++) {
+        uint8_t action = dev->events[i].action;
+        any = action >= CEN_ACTION_SEGMENT_ALLOC && action <= CEN_ACTION_SEGMENT_UNMAP;
+    }
+    return any;
+}
+
 /* The state's sums, where there is no history. */
 static void sum_state(ceni_diag *diag) {
     const cen_snapshot_device *dev = diag->source;
@@ -254,6 +265,11 @@ cen_status ceni_diagnose_steps(ceni_diag *diag) {
             return status;
         }
         run_curve(diag);
+        if (!has_segments(diag->source)) {
+            diag->held_unknown = true;
+            diag->held = diag->live;
+            diag->held_peak = diag->live_peak;
+        }
     }
     diag->needed = diag->live + diag->request;
     diag->growth = steady_growth(diag);
