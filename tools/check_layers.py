@@ -55,8 +55,8 @@ PUBLIC = {
     "report": "trace",
     "trace": "trace/emit",
     "stats": "pool",
-    "global": "pool",
     "movable": "pool",
+    "global": "pool",
     "tensor": "codec",
     "broker": "ipc",
 }

@@ -4,9 +4,11 @@
 
 #include "cenote/device.h"
 #include "cenote/explain.h"
+#include "cenote/global.h"
 #include "cenote/log.h"
 #include "cenote/pool.h"
 #include "cenote/snapshot.h"
 #include "cenote/status.h"
+#include "cenote/trace.h"
 
 #endif

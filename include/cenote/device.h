@@ -39,6 +39,8 @@ typedef struct cen_host_options {
     uint64_t copy_bytes_per_us; /* CENOTE_HOST_COPY_BYTES_PER_US, 0 unlimited */
     uint32_t copy_latency_us;   /* CENOTE_HOST_COPY_LATENCY_US, 0 none */
     uint32_t stream_delay_us;   /* CENOTE_HOST_STREAM_DELAY_US, before each stream operation */
+    uint32_t peer_group;        /* CENOTE_HOST_PEER_GROUP, devices reach each other within groups of
+                                   so many neighbouring ordinals; 0 all */
     bool inline_streams;        /* CENOTE_HOST_INLINE: no threads; an operation runs when enqueued,
                                    or when the event that its stream waits for is signalled. Until
                                    then a sync of the stream waits for another thread to signal */

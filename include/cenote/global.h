@@ -107,9 +107,10 @@ CEN_API cen_status cen_global_alloc(cen_global *global, size_t bytes, int device
                                     const cen_global_request *request, void **block,
                                     cen_global_report *report);
 
-/* Frees a block for reuse after the work submitted so far to `stream` of `device` and to the
- * streams named with cen_global_use. NULL is ignored. CEN_ERR_FOREIGN_POINTER, CEN_ERR_DOUBLE_FREE;
- * CEN_ERR_CAPTURE: the stream is capturing, the block stays. */
+/* Frees a block that cen_global_alloc gave, for reuse after the work submitted so far to `stream`
+ * of `device` and to the streams named with cen_global_use. NULL is ignored.
+ * CEN_ERR_FOREIGN_POINTER, CEN_ERR_DOUBLE_FREE; CEN_ERR_CAPTURE: the stream is capturing, the block
+ * stays. */
 CEN_API cen_status cen_global_free(cen_global *global, void *block, int device, cen_stream stream);
 
 /* Says that work submitted to `stream` of `device` uses the block. CEN_ERR_UNSUPPORTED: that device

@@ -48,7 +48,7 @@ typedef bool (*cen_pool_retry_fn)(void *arg, const cen_pool_failure *failure);
 /* Zero-initialise, set `size` to sizeof, then what differs: a zero field means its default. */
 typedef struct cen_pool_options {
     size_t size;
-    uint64_t limit_bytes; /* most to hold from the driver; default: no limit of the pool's own */
+    uint64_t limit_bytes; /* most to hold of the device; default: no limit of the pool's own */
     uint64_t preallocate_bytes;
     uint64_t page_bytes; /* size of the pages made when growing; default: chosen by cost */
     double driver_share; /* share of the elapsed time that optional driver calls may take once
@@ -132,6 +132,7 @@ typedef struct cen_pool_stats {
     uint64_t allocated_bytes, allocated_peak_bytes;
     uint64_t reserved_bytes, reserved_peak_bytes;
     uint64_t private_reserved_bytes; /* of reserved_bytes, in private pools */
+    uint64_t borrowed_bytes;         /* of reserved_bytes, memory of peers or the host */
     uint64_t blocks;
     uint64_t allocs, frees, failures;
     uint64_t pending_blocks, pending_bytes;

@@ -17,7 +17,8 @@
 
 typedef uint64_t ceni_page; /* one physical chunk; backend's own handle, never 0 */
 
-enum { CENI_PAGE_EXPORTABLE = 1u, CENI_PAGE_RDMA = 2u };
+/* HOST: in the host's memory, near the device; it does not count as the device's. */
+enum { CENI_PAGE_EXPORTABLE = 1u, CENI_PAGE_RDMA = 2u, CENI_PAGE_HOST = 4u };
 
 enum ceni_access { CENI_ACCESS_NONE = 0, CENI_ACCESS_READ = 1, CENI_ACCESS_READ_WRITE = 3 };
 
@@ -36,7 +37,7 @@ typedef struct ceni_grant {
     X(stream_wait) X(stream_capturing) X(event_create) X(event_destroy) X(event_record)            \
     X(event_query) X(event_sync) X(event_signal) X(event_elapsed) X(copy) X(copy_peer) X(fill)     \
     X(launch) X(host_func) X(pinned_alloc) X(pinned_free) X(pinned_register)                       \
-    X(pinned_unregister) X(peer_can_access) X(peer_enable)
+    X(pinned_unregister) X(peer_can_access) X(peer_rank) X(peer_enable)
 /* clang-format on */
 
 enum ceni_dev_op {
@@ -122,6 +123,8 @@ struct ceni_backend {
     cen_status (*pinned_register)(cen_device *device, void *ptr, size_t size);
     cen_status (*pinned_unregister)(cen_device *device, void *ptr);
     cen_status (*peer_can_access)(cen_device *device, cen_device *peer, bool *can);
+    /* How good the link to a reachable peer is: 0 is the best of the machine, then 1 and so on. */
+    cen_status (*peer_rank)(cen_device *device, cen_device *peer, int *rank);
     cen_status (*peer_enable)(cen_device *device, cen_device *peer);
 
     /* For tests (dev/capture.h); optional. */
@@ -175,6 +178,7 @@ cen_status ceni_dev_page_access(cen_device *device, cen_addr addr, uint64_t size
                                 const ceni_grant *grants, size_t count);
 cen_status ceni_dev_page_export(cen_device *device, ceni_page page, int *fd);
 cen_status ceni_dev_page_import(cen_device *device, int fd, uint64_t size, ceni_page *page);
+cen_status ceni_dev_peer_rank(cen_device *device, cen_device *peer, int *rank);
 cen_status ceni_dev_segment_alloc(cen_device *device, uint64_t size, cen_addr *addr);
 cen_status ceni_dev_segment_free(cen_device *device, cen_addr addr);
 

@@ -76,7 +76,7 @@ cen_status ceni_dev_page_create(cen_device *device, uint64_t size, unsigned flag
     cen_status status = check_vmm(device, op);
     status = status ? status : ceni_call_need(page, op, "page");
     status = status ? status : check_size(device, op, size);
-    if (!status && (flags & ~(unsigned)(CENI_PAGE_EXPORTABLE | CENI_PAGE_RDMA))) {
+    if (!status && (flags & ~(unsigned)(CENI_PAGE_EXPORTABLE | CENI_PAGE_RDMA | CENI_PAGE_HOST))) {
         status = ceni_fail(CEN_ERR_INVALID, "page_create: flags 0x%x has unknown bits", flags);
     }
     return leave_timed(device, op, start, 1,

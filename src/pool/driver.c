@@ -23,9 +23,11 @@ cen_status ceni_driver_reserve(cen_pool *pool, uint64_t size, cen_addr *addr) {
     return end(pool, CENI_RESERVE, 1, start, status);
 }
 
-cen_status ceni_driver_create(cen_pool *pool, uint64_t size, ceni_page *page) {
+cen_status ceni_driver_create(cen_pool *pool, uint64_t size, const ceni_home *home,
+                              ceni_page *page) {
+    unsigned flags = home->host ? CENI_PAGE_HOST : 0;
     uint64_t start = begin();
-    return end(pool, CENI_CREATE, 1, start, ceni_dev_page_create(pool->device, size, 0, page));
+    return end(pool, CENI_CREATE, 1, start, ceni_dev_page_create(home->device, size, flags, page));
 }
 
 cen_status ceni_driver_map(cen_pool *pool, uint64_t addr, uint64_t size, ceni_page page) {
@@ -33,11 +35,17 @@ cen_status ceni_driver_map(cen_pool *pool, uint64_t addr, uint64_t size, ceni_pa
     return end(pool, CENI_MAP, 1, start, ceni_dev_page_map(pool->device, addr, size, page));
 }
 
-cen_status ceni_driver_access(cen_pool *pool, uint64_t addr, uint64_t size, size_t handles) {
+cen_status ceni_driver_access(cen_pool *pool, uint64_t addr, uint64_t size, size_t handles,
+                              const ceni_home *home) {
     ceni_grant self = {pool->device, CENI_ACCESS_READ_WRITE};
+    const ceni_grant *grants = &self;
+    size_t count = 1;
+    if (pool->lenders) {
+        grants = pool->lenders->grants(pool->lenders->arg, home, &count);
+    }
     uint64_t start = begin();
     return end(pool, CENI_ACCESS, handles, start,
-               ceni_dev_page_access(pool->device, addr, size, handles, &self, 1));
+               ceni_dev_page_access(pool->device, addr, size, handles, grants, count));
 }
 
 cen_status ceni_driver_unmap(cen_pool *pool, uint64_t addr, uint64_t size, size_t handles) {
@@ -46,9 +54,13 @@ cen_status ceni_driver_unmap(cen_pool *pool, uint64_t addr, uint64_t size, size_
                ceni_dev_page_unmap(pool->device, addr, size, handles));
 }
 
-cen_status ceni_driver_release(cen_pool *pool, ceni_page page) {
+cen_status ceni_driver_release(cen_pool *pool, const ceni_pool_page *page) {
     uint64_t start = begin();
-    return end(pool, CENI_RELEASE, 1, start, ceni_dev_page_release(pool->device, page));
+    cen_status status = ceni_dev_page_release(page->home.device, page->handle);
+    if (status == CEN_ERR_DEVICE_LOST && page->home.device != pool->device) {
+        status = CEN_OK; /* it went with its device */
+    }
+    return end(pool, CENI_RELEASE, 1, start, status);
 }
 
 cen_status ceni_driver_segment_alloc(cen_pool *pool, uint64_t size, cen_addr *addr) {

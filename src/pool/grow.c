@@ -40,6 +40,7 @@ cen_status ceni_line_open(cen_pool *pool, ceni_line *line) {
 /* The pages to move and to make for one growth. */
 typedef struct plan {
     uint64_t need;
+    ceni_home home; /* of the pages to make */
     ceni_gap gap;
     ceni_idle_list idle; /* the first `moves` of it are moved */
     size_t moves;
@@ -121,7 +122,8 @@ static cen_status make_page(cen_pool *pool, uint64_t size, plan *p) {
     if (!page) {
         return CEN_ERR_HOST_MEMORY;
     }
-    cen_status status = ceni_driver_create(pool, size, &page->handle);
+    page->home = p->home;
+    cen_status status = ceni_driver_create(pool, size, &page->home, &page->handle);
     if (status) {
         ceni_free(page);
         return status;
@@ -136,8 +138,8 @@ static cen_status make_pages(cen_pool *pool, const ceni_line *line, uint64_t lac
                              plan *p) {
     uint64_t unit = pool->granularity;
     ceni_growth g = ceni_policy_growth(pool, line, p->need, lack);
-    uint64_t allowed =
-        pool->limit > pool->stats.reserved_bytes ? pool->limit - pool->stats.reserved_bytes : 0;
+    bool own = !p->home.host && p->home.device == pool->device;
+    uint64_t allowed = own ? ceni_pool_allowed(pool) : UINT64_MAX;
     if (must || g.bytes > allowed) {
         g.bytes = (lack + unit - 1) / unit * unit;
     }
@@ -156,6 +158,23 @@ static cen_status make_pages(cen_pool *pool, const ceni_line *line, uint64_t lac
 
 static ceni_pool_page *planned_page(const plan *p, size_t i) {
     return i < p->moves ? p->idle.items[i].page : p->made[i - p->moves];
+}
+
+/* One call for each run of pages of one home: who may have access follows from it. */
+static cen_status allow_pages(cen_pool *pool, const plan *p) {
+    cen_status status = CEN_OK;
+    for (size_t i = 0; i < p->mapped && !status;) {
+        const ceni_segment *first = p->segments[i];
+        uint64_t size = 0;
+        size_t count = 0;
+        for (; i < p->mapped && ceni_home_is(&p->segments[i]->page->home, &first->page->home);
+             i++) {
+            size += p->segments[i]->size;
+            count++;
+        }
+        status = ceni_driver_access(pool, first->addr, size, count, &first->page->home);
+    }
+    return status;
 }
 
 /* Maps all planned pages side by side from the gap's start on, and allows access. */
@@ -181,7 +200,7 @@ static cen_status map_pages(cen_pool *pool, ceni_line *line, plan *p) {
         p->segments[p->mapped++] = after = s;
         addr += page->size;
     }
-    return status ? status : ceni_driver_access(pool, p->gap.addr, addr - p->gap.addr, count);
+    return status ? status : allow_pages(pool, p);
 }
 
 /* Undoes a growth that failed. What cannot be unmapped stays as a lost mapping, and what cannot be
@@ -203,7 +222,7 @@ static void roll_back(cen_pool *pool, const ceni_line *line, plan *p) {
     }
     for (size_t i = 0; i < p->makes; i++) {
         ceni_pool_page *page = p->made[i];
-        if (page->mappings || ceni_driver_release(pool, page->handle)) {
+        if (page->mappings || ceni_driver_release(pool, page)) {
             ceni_page_add(pool, line, page); /* a trim tries again */
         } else {
             ceni_free(page);
@@ -272,8 +291,7 @@ static cen_status prepare(cen_pool *pool, ceni_line *line, uint64_t need, ceni_p
 
 static cen_status grow_plain(cen_pool *pool, ceni_line *line, uint64_t need, bool must) {
     ceni_growth g = ceni_policy_growth(pool, line, need, need);
-    uint64_t allowed =
-        pool->limit > pool->stats.reserved_bytes ? pool->limit - pool->stats.reserved_bytes : 0;
+    uint64_t allowed = ceni_pool_allowed(pool);
     uint64_t size = must || g.bytes > allowed ? ceni_policy_plain(pool, need) : g.bytes;
     if (size > allowed) {
         return CEN_ERR_DEVICE_MEMORY;
@@ -306,7 +324,7 @@ static cen_status grow_plain(cen_pool *pool, ceni_line *line, uint64_t need, boo
 }
 
 static cen_status grow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream,
-                       enum how how) {
+                       enum how how, const ceni_home *home) {
     cen_status status = ceni_line_open(pool, line);
     if (!status && !ceni_heap_get(pool, line, stream, true)) {
         status = CEN_ERR_HOST_MEMORY;
@@ -317,6 +335,7 @@ static cen_status grow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstr
     plan p;
     memset(&p, 0, sizeof p);
     p.need = need;
+    p.home = home ? *home : (ceni_home){pool->device, false};
     status = prepare(pool, line, need, stream, how, &p);
     if (!status) {
         status = map_pages(pool, line, &p);
@@ -334,11 +353,16 @@ static cen_status grow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstr
 
 cen_status ceni_line_grow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream,
                           bool must) {
-    return grow(pool, line, need, stream, must ? GROW_EXACTLY : GROW);
+    return grow(pool, line, need, stream, must ? GROW_EXACTLY : GROW, NULL);
+}
+
+cen_status ceni_line_borrow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream,
+                            const ceni_home *home) {
+    return grow(pool, line, need, stream, GROW_EXACTLY, home);
 }
 
 cen_status ceni_line_extend(cen_pool *pool, ceni_line *line, uint64_t bytes, ceni_pstream *stream) {
-    cen_status status = grow(pool, line, bytes, stream, CREATE_ONLY);
+    cen_status status = grow(pool, line, bytes, stream, CREATE_ONLY, NULL);
     pool->freed++; /* all of it is idle */
     return status;
 }

@@ -1,6 +1,7 @@
 /* Where a block comes from: the best free block that fits, else one rung after the other of a
  * ladder, from what costs nothing to what waits for the device, each followed by another search. */
 #include "base/log.h"
+#include "pool/note.h"
 #include "pool/page.h"
 
 #define QUERIES_AN_ALLOC 16 /* events looked at for pending frees, on the average */
@@ -200,6 +201,33 @@ static ceni_block *climb(cen_pool *pool, request *r) {
     return found;
 }
 
+/* What lies beyond the device, if the pool is part of a global one: first its own memory that
+ * others have borrowed, then memory of others. The lock is dropped while the neighbours are asked.
+ * A graph's memory would stay borrowed until the graph is gone, so it is not. */
+static ceni_block *ask_neighbours(cen_pool *pool, request *r) {
+    const ceni_lenders *lenders = pool->lenders;
+    if (!lenders || r->arena->id) {
+        return NULL;
+    }
+    ceni_lock_leave(&pool->lock);
+    bool more = lenders->reclaim(lenders->arg, need_of(r));
+    ceni_lock_take(&pool->lock);
+    ceni_block *found = more ? climb(pool, r) : NULL;
+    for (unsigned attempt = 0; !found; attempt++) {
+        ceni_home home;
+        ceni_lock_leave(&pool->lock);
+        more = lenders->lender(lenders->arg, need_of(r), attempt, &home);
+        ceni_lock_take(&pool->lock);
+        ceni_pool_unpark(pool);
+        if (!more) {
+            return NULL;
+        }
+        (void)ceni_line_borrow(pool, r->line, need_of(r), r->stream, &home);
+        found = search(pool, r);
+    }
+    return found;
+}
+
 /* Asks the user to free something; the lock is dropped meanwhile. */
 static bool ask(cen_pool *pool) {
     if (!pool->options.retry) {
@@ -224,6 +252,10 @@ cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, ui
     }
     arena->serving++; /* the callback may end the capture and release the arena */
     ceni_block *found = climb(pool, &r);
+    if (!found && r.status != CEN_ERR_DEVICE_LOST) {
+        r.line = line_of(arena, size);
+        found = ask_neighbours(pool, &r);
+    }
     if (!found) {
         describe_failure(pool, &r, requested);
         r.line = line_of(arena, size);
@@ -233,6 +265,7 @@ cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, ui
     }
     arena->serving--;
     if (!found) {
+        ceni_note(pool, CENI_EVENT_OOM, pool->failure.device_free_bytes, requested, stream->handle);
         log_failure(pool, r.status);
         return r.status ? r.status : CEN_ERR_DEVICE_MEMORY;
     }

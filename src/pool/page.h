@@ -6,11 +6,14 @@
 
 /* driver.c */
 cen_status ceni_driver_reserve(cen_pool *pool, uint64_t size, cen_addr *addr);
-cen_status ceni_driver_create(cen_pool *pool, uint64_t size, ceni_page *page);
+cen_status ceni_driver_create(cen_pool *pool, uint64_t size, const ceni_home *home,
+                              ceni_page *page);
 cen_status ceni_driver_map(cen_pool *pool, uint64_t addr, uint64_t size, ceni_page page);
-cen_status ceni_driver_access(cen_pool *pool, uint64_t addr, uint64_t size, size_t handles);
+/* All pages of the range are of one home. */
+cen_status ceni_driver_access(cen_pool *pool, uint64_t addr, uint64_t size, size_t handles,
+                              const ceni_home *home);
 cen_status ceni_driver_unmap(cen_pool *pool, uint64_t addr, uint64_t size, size_t handles);
-cen_status ceni_driver_release(cen_pool *pool, ceni_page page);
+cen_status ceni_driver_release(cen_pool *pool, const ceni_pool_page *page);
 
 cen_status ceni_driver_segment_alloc(cen_pool *pool, uint64_t size, cen_addr *addr);
 cen_status ceni_driver_segment_free(cen_pool *pool, cen_addr addr);
@@ -49,6 +52,18 @@ bool ceni_line_gap(cen_pool *pool, ceni_line *line, uint64_t need, const ceni_ps
 ceni_segment *ceni_segment_new(ceni_line *line, ceni_segment *after, uint64_t addr, uint64_t size,
                                ceni_pool_page *page);
 void ceni_segment_delete(ceni_segment *segment);
+static inline bool ceni_home_is(const ceni_home *a, const ceni_home *b) {
+    return a->device == b->device && a->host == b->host;
+}
+/* Memory of a peer or of the host. */
+static inline bool ceni_page_borrowed(const cen_pool *pool, const ceni_pool_page *page) {
+    return page->home.host || page->home.device != pool->device;
+}
+/* What may still be created of the device's own memory under the pool's limit. */
+static inline uint64_t ceni_pool_allowed(const cen_pool *pool) {
+    uint64_t own = pool->stats.reserved_bytes - pool->stats.borrowed_bytes;
+    return pool->limit > own ? pool->limit - own : 0;
+}
 /* Enters a page into the pool's list and figures, and takes it out. */
 void ceni_page_add(cen_pool *pool, const ceni_line *line, ceni_pool_page *page);
 void ceni_page_remove(cen_pool *pool, ceni_pool_page *page);

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "dev/call.h"
 #include "pool/lookup.h"
+#include "pool/note.h"
 
 #define ALIGNMENT_MAX ((size_t)1 << 30)
 #define DRIVER_SHARE  0.01
@@ -217,6 +218,13 @@ static void free_descriptors(cen_pool *pool) {
     }
 }
 
+static bool note_gone(void *arg, const cen_pool_block_info *info) {
+    if (info->state == CEN_POOL_LIVE) {
+        ceni_note(arg, CENI_EVENT_FREE, info->addr, info->requested_bytes, info->stream);
+    }
+    return true;
+}
+
 /* In a forked child all is the parent's, and stays. */
 cen_status cen_pool_destroy(cen_pool *pool) {
     if (!pool) {
@@ -230,6 +238,9 @@ cen_status cen_pool_destroy(cen_pool *pool) {
     if (!cen_pool_get_stats(pool, &stats) && stats.blocks) {
         ceni_log(CEN_LOG_WARN, "pool: destroyed with %llu blocks of %llu bytes live",
                  (unsigned long long)stats.blocks, (unsigned long long)stats.requested_bytes);
+        if (ceni_noting()) {
+            (void)cen_pool_walk(pool, note_gone, pool);
+        }
     }
     ceni_pool_enter(pool);
     pool->capturing = 0;
@@ -339,13 +350,18 @@ cen_status cen_pool_alloc_aligned(cen_pool *pool, size_t bytes, size_t alignment
     }
     uint64_t unit = CEN_POOL_ALIGNMENT;
     if (bytes <= CENI_SLAB_LIMIT && alignment <= unit) {
-        return ceni_slab_alloc(pool, bytes, s, block);
+        status = ceni_slab_alloc(pool, bytes, s, block);
+    } else {
+        uint64_t size = (bytes + unit - 1) & ~(unit - 1);
+        if (size <= CENI_SLAB_LIMIT) {
+            size = CENI_SLAB_LIMIT + unit; /* no two blocks begin in one granule of the index */
+        }
+        status = alloc_block(pool, size, alignment < unit ? unit : alignment, bytes, s, block);
     }
-    uint64_t size = (bytes + unit - 1) & ~(unit - 1);
-    if (size <= CENI_SLAB_LIMIT) {
-        size = CENI_SLAB_LIMIT + unit; /* no two blocks begin in one granule of the index */
+    if (!status) {
+        ceni_note(pool, CENI_EVENT_ALLOC, (uintptr_t)*block, bytes, stream);
     }
-    return alloc_block(pool, size, alignment < unit ? unit : alignment, bytes, s, block);
+    return status;
 }
 
 cen_status cen_pool_alloc(cen_pool *pool, size_t bytes, cen_stream stream, void **block) {
@@ -366,7 +382,8 @@ static cen_status block_at(cen_pool *pool, const void *ptr, const char *call, ce
     return ceni_fail(CEN_ERR_FOREIGN_POINTER, "%s: %p is no block of this pool", call, ptr);
 }
 
-static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream) {
+static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream, uint64_t *bytes,
+                             bool *pending) {
     ceni_block *b;
     cen_status status = block_at(pool, ptr, "cen_pool_free", &b);
     if (status) {
@@ -389,7 +406,9 @@ static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream) {
     ceni_index_set(pool, b->addr, CENI_OWNER_FREED);
     pool->stats.frees++;
     ceni_pool_count_requested(pool, -(int64_t)requested);
-    if (b->kind == CENI_BLOCK_LIVE) {
+    *bytes = requested;
+    *pending = b->kind == CENI_BLOCK_PENDING;
+    if (!*pending) {
         park(pool, b, stream);
     }
     return CEN_OK;
@@ -413,10 +432,15 @@ cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream) {
     if (slab) {
         return ceni_slab_free(pool, slab, block, s);
     }
+    uint64_t at = ceni_note_time(), bytes = 0;
+    bool pending = false;
     ceni_lock_take(&pool->lock);
-    status = free_block(pool, block, s);
+    status = free_block(pool, block, s, &bytes, &pending);
     debug_verify(pool);
     ceni_lock_leave(&pool->lock);
+    if (!status) {
+        ceni_note_free(pool, at, block, bytes, stream, pending);
+    }
     return status;
 }
 

@@ -44,10 +44,28 @@ typedef struct ceni_arena ceni_arena;
 typedef struct ceni_pstream ceni_pstream;
 typedef struct ceni_slab ceni_slab;
 
+/* Whose memory a page is: the device's own, a peer's that was borrowed, or the host's. */
+typedef struct ceni_home {
+    cen_device *device; /* the host's memory: the pool's own, through which it is mapped */
+    bool host;
+} ceni_home;
+
+/* What a global pool does for a local one. Called without the pool's lock, but for grants. */
+typedef struct ceni_lenders {
+    void *arg;
+    /* Has memory of the pool's own device given back by those who borrowed it; true if some was. */
+    bool (*reclaim)(void *arg, uint64_t bytes);
+    /* Whose memory to try for `bytes` more, the best first: true, or false when there is none. */
+    bool (*lender)(void *arg, uint64_t bytes, unsigned attempt, ceni_home *home);
+    /* Who gets access to memory of a home: all that can reach it, the pool's device among them. */
+    const ceni_grant *(*grants)(void *arg, const ceni_home *home, size_t *count);
+} ceni_lenders;
+
 /* One physical chunk. */
 struct ceni_pool_page {
     ceni_page handle;
     uint64_t size;
+    ceni_home home;
     ceni_segment *active;
     ceni_segment *mappings; /* all of its segments, linked by same_page */
     bool idle;              /* scratch of window.c */
@@ -219,6 +237,7 @@ struct cen_pool {
     cen_pool_options options;
     uint64_t granularity;
     bool vmm;
+    const ceni_lenders *lenders; /* of the global pool that this one is part of, or NULL */
     _Atomic(ceni_pstream *) streams[CENI_STREAM_SLOTS];
 
     _Alignas(64) ceni_lock lock;
@@ -322,6 +341,9 @@ cen_status ceni_line_open(cen_pool *pool, ceni_line *line);
  * costs, and no more than needed. */
 cen_status ceni_line_grow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream,
                           bool must);
+/* The same, making no more than needed, of memory that is not the device's own. */
+cen_status ceni_line_borrow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream,
+                            const ceni_home *home);
 /* window.c: what is there already, put together.
  * Joins neighbouring free blocks, also of other streams (behind events), if that makes `need`. */
 bool ceni_line_gather(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream);
@@ -333,8 +355,13 @@ cen_status ceni_line_extend(cen_pool *pool, ceni_line *line, uint64_t bytes, cen
 
 /* trim.c: memory back to the driver. */
 uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes);
+/* Idle pages of one home (NULL: all that are not the device's own) until `bytes` went back. */
+uint64_t ceni_pool_release_home(cen_pool *pool, const ceni_home *home, uint64_t bytes);
 void ceni_line_drop_inactive(cen_pool *pool, ceni_line *line);
 void ceni_pool_close_lines(cen_pool *pool);
+/* Has pages of a home go back until `bytes` did: idle ones, and with `wait` those that pending work
+ * still uses. Movable blocks are moved off such pages. */
+uint64_t ceni_pool_vacate(cen_pool *pool, const ceni_home *home, uint64_t bytes, bool wait);
 /* Forgets released private pools that have nothing left, and their addresses. */
 void ceni_arenas_reap(cen_pool *pool);
 

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "pool/lookup.h"
+#include "pool/note.h"
 
 /* Adding takes the lock, which the caller of the first use of a stream does not hold. */
 ceni_pstream *ceni_stream_add(cen_pool *pool, cen_stream handle) {
@@ -136,6 +137,8 @@ static bool uses_passed(const ceni_use *uses) {
 static void finish_pending(cen_pool *pool, ceni_pending *p) {
     ceni_block *block = p->block;
     pool->stats.pending_blocks--;
+    ceni_note(pool, CENI_EVENT_FREED, p->object ? (uintptr_t)p->object : block->addr, 0,
+              block->stream ? block->stream->handle : 0);
     if (p->object) {
         pool->stats.pending_bytes -= block->slab->object_bytes;
         ceni_slab_give_back(pool, block->slab, p->object);

@@ -2,6 +2,7 @@
  * seen every use of it complete; while a stream captures nothing is unmapped. */
 #include "base/log.h"
 #include "base/mem.h"
+#include "pool/note.h"
 #include "pool/page.h"
 
 static bool mapping_quiet(const ceni_segment *s) {
@@ -42,7 +43,7 @@ void ceni_line_drop_inactive(cen_pool *pool, ceni_line *line) {
 
 /* Gives back a page that is mapped nowhere; if that fails, it is tried again with the next trim. */
 static cen_status release_handle(cen_pool *pool, ceni_pool_page *page) {
-    cen_status status = ceni_driver_release(pool, page->handle);
+    cen_status status = ceni_driver_release(pool, page);
     if (!status) {
         ceni_page_remove(pool, page);
         ceni_free(page);
@@ -95,6 +96,7 @@ static uint64_t release_plain(cen_pool *pool, ceni_line *line, uint64_t keep_byt
             ceni_driver_segment_free(pool, s->addr)) {
             continue;
         }
+        ceni_note_segment(pool, CENI_EVENT_UNMAP, s, NULL);
         b = first->next;
         ceni_block_unbin(first);
         ceni_block_unlink(first);
@@ -104,6 +106,55 @@ static uint64_t release_plain(cen_pool *pool, ceni_line *line, uint64_t keep_byt
         ceni_segment_delete(s);
     }
     return before - pool->stats.reserved_bytes;
+}
+
+static bool is_of(const cen_pool *pool, const ceni_pool_page *page, const ceni_home *home) {
+    return home ? ceni_home_is(&page->home, home) : ceni_page_borrowed(pool, page);
+}
+
+/* Idle pages of one home of a line, or, without one, all that are borrowed. */
+static uint64_t release_home(cen_pool *pool, ceni_line *line, const ceni_home *home,
+                             uint64_t bytes) {
+    uint64_t before = pool->stats.reserved_bytes;
+    ceni_idle_list idle = {0};
+    if (ceni_line_idle(pool, line, NULL, 0, 0, &idle)) {
+        ceni_free(idle.items);
+        return 0;
+    }
+    for (size_t i = idle.count; i-- > 0 && before - pool->stats.reserved_bytes < bytes;) {
+        ceni_pool_page *page = idle.items[i].page;
+        if (is_of(pool, page, home) && page_quiet(page) && release_page(pool, page)) {
+            break;
+        }
+    }
+    ceni_free(idle.items);
+    return before - pool->stats.reserved_bytes;
+}
+
+uint64_t ceni_pool_release_home(cen_pool *pool, const ceni_home *home, uint64_t bytes) {
+    uint64_t returned = 0;
+    if (pool->capturing || !pool->vmm || (!home && !pool->stats.borrowed_bytes)) {
+        return 0;
+    }
+    for (ceni_line *l = ceni_line_next(pool, NULL); l && returned < bytes;
+         l = ceni_line_next(pool, l)) {
+        if (ceni_arena_open_to_all(l->arena)) {
+            returned += release_home(pool, l, home, bytes - returned);
+        }
+    }
+    return returned;
+}
+
+uint64_t ceni_pool_vacate(cen_pool *pool, const ceni_home *home, uint64_t bytes, bool wait) {
+    if (pool->capturing) {
+        return 0;
+    }
+    ceni_magazines_flush(pool);
+    ceni_pool_settle(pool, true);
+    if (wait) {
+        (void)ceni_pool_drain(pool);
+    }
+    return ceni_pool_release_home(pool, home, bytes);
 }
 
 static uint64_t release_line(cen_pool *pool, ceni_line *line, uint64_t keep_bytes) {
@@ -176,6 +227,9 @@ static void close_line(cen_pool *pool, ceni_line *line) {
         (void)ceni_driver_unmap(pool, addr, size, count); /* logged; there is nothing else to do */
     }
     while ((s = line->first_segment)) {
+        if (s->active) {
+            ceni_note_segment(pool, CENI_EVENT_UNMAP, s, NULL);
+        }
         if (s->plain) {
             (void)ceni_driver_segment_free(pool, s->addr);
         }
@@ -204,7 +258,7 @@ void ceni_pool_close_lines(cen_pool *pool) {
     while (pool->pages) {
         ceni_pool_page *page = pool->pages;
         pool->pages = page->next;
-        (void)ceni_driver_release(pool, page->handle);
+        (void)ceni_driver_release(pool, page);
         ceni_free(page);
     }
 }

@@ -131,6 +131,7 @@ static cen_status call_work(const world *w, enum ceni_dev_op op) {
     cen_device_props props;
     uint64_t free_bytes, total;
     bool can;
+    int rank;
     switch (op) {
     case CENI_OP_props:
         return cen_device_get_props(d, &props);
@@ -156,6 +157,8 @@ static cen_status call_work(const world *w, enum ceni_dev_op op) {
         return cen_pinned_unregister(d, w->registered);
     case CENI_OP_peer_can_access:
         return w->peer ? cen_peer_can_access(d, w->peer, &can) : CEN_ERR_UNSUPPORTED;
+    case CENI_OP_peer_rank:
+        return w->peer ? ceni_dev_peer_rank(d, w->peer, &rank) : CEN_ERR_UNSUPPORTED;
     default:
         return w->peer ? cen_peer_enable(d, w->peer) : CEN_ERR_UNSUPPORTED;
     }

@@ -221,6 +221,65 @@ static void rights_end_with_their_device(void **state) {
     cen_device_close(peer);
 }
 
+static void pages_in_host_memory(void **state) {
+    fixture *f = *state;
+    cen_device *d = f->device;
+    const uint64_t g = d->granularity;
+    uint64_t before = suite_free_bytes(d);
+    ceni_page page;
+    cen_status status = ceni_dev_page_create(d, g, CENI_PAGE_HOST, &page);
+    if (status == CEN_ERR_UNSUPPORTED && !f->host) {
+        suite_skip("the device cannot map pages of host memory");
+    }
+    OK(status);
+    if (f->host) {
+        assert_int_equal(suite_free_bytes(d), before); /* it is nobody's device memory */
+    }
+    cen_addr addr;
+    OK(ceni_dev_va_reserve(d, g, 0, &addr));
+    OK(ceni_dev_page_map(d, addr, g, page));
+    ceni_grant grant = {d, CENI_ACCESS_READ_WRITE};
+    OK(ceni_dev_page_access(d, addr, g, 1, &grant, 1));
+    OK(cen_fill_async(d, addr, 0x2d, g, 0));
+    assert_int_equal(suite_word(d, addr + g - 4), 0x2d2d2d2d);
+    OK(ceni_dev_page_unmap(d, addr, g, 1));
+    OK(ceni_dev_page_release(d, page));
+    OK(ceni_dev_va_free(d, addr, g));
+}
+
+static void links_are_ranked(void **state) {
+    fixture *f = *state;
+    cen_device *d = f->device, *peer = open_peer(f);
+    int rank = -1;
+    OK(ceni_dev_peer_rank(d, peer, &rank));
+    assert_true(rank >= 0);
+    cen_device_close(peer);
+}
+
+static void groups_do_not_reach_each_other(void **state) {
+    fixture *f = *state;
+    if (!f->host) {
+        suite_skip("only the host can part its devices");
+    }
+    cen_host_options options = {.size = sizeof options, .devices = 4, .peer_group = 2};
+    cen_device *devices[4];
+    for (int i = 0; i < 4; i++) {
+        OK(cen_device_open_host(i, &options, &devices[i]));
+    }
+    for (int i = 0; i < 4; i++) {
+        for (int k = 0; k < 4; k++) {
+            bool can = false;
+            OK(cen_peer_can_access(devices[i], devices[k], &can));
+            assert_int_equal(can, i != k && i / 2 == k / 2);
+        }
+    }
+    FAILS(CEN_ERR_UNSUPPORTED, cen_peer_enable(devices[0], devices[2]));
+    OK(cen_peer_enable(devices[0], devices[1]));
+    for (int i = 0; i < 4; i++) {
+        cen_device_close(devices[i]);
+    }
+}
+
 static void one_range_over_two_devices(void **state) {
     fixture *f = *state;
     cen_device *d = f->device, *peer = open_peer(f);
@@ -252,6 +311,9 @@ static const struct CMUnitTest tests[] = {
     SUITE_TEST(peers_copy_and_map),
     SUITE_TEST(access_needs_an_enabled_peer),
     SUITE_TEST(rights_end_with_their_device),
+    SUITE_TEST(pages_in_host_memory),
+    SUITE_TEST(links_are_ranked),
+    SUITE_TEST(groups_do_not_reach_each_other),
     SUITE_TEST(one_range_over_two_devices),
 };
 SUITE_MAIN(tests)

@@ -46,7 +46,8 @@ typedef struct ceni_cuda_device {
     cu_device device;
     cu_context context; /* the primary one, retained */
     int least_priority, greatest_priority;
-    bool export_fd, rdma;
+    bool export_fd, rdma, host_pages;
+    int host_node; /* the NUMA node near the device */
     ceni_cuda_owned owned;
     pthread_mutex_t kernels_lock; /* of the two below, which a first launch sets */
     cu_module module;

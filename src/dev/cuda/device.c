@@ -50,6 +50,9 @@ static cu_result read_limits(ceni_cuda_device *self) {
     self->base.total_bytes = total;
     self->export_fd = self->base.vmm && attribute(self, CU_ATTR_EXPORT_FD);
     self->rdma = self->base.vmm && attribute(self, CU_ATTR_RDMA);
+    self->host_pages = self->base.vmm && attribute(self, CU_ATTR_HOST_NUMA_VMM);
+    int node = attribute(self, CU_ATTR_HOST_NUMA_ID);
+    self->host_node = node > 0 ? node : 0; /* -1: the system has one */
     return CU_SUCCESS;
 }
 
@@ -249,6 +252,19 @@ static cen_status peer_can_access(cen_device *device, cen_device *peer, bool *ca
     return ceni_cuda_leave(&scope, "asking for access to cuda:%d", peer->ordinal);
 }
 
+static cen_status peer_rank(cen_device *device, cen_device *peer, int *rank) {
+    ceni_cuda_scope scope = ceni_cuda_enter(device);
+    int answer = 0;
+    if (scope.result == CU_SUCCESS && device->ordinal != peer->ordinal) {
+        scope.result = scope.cu->cuDeviceGetP2PAttribute(&answer, CU_P2P_RANK, scope.self->device,
+                                                         ((ceni_cuda_device *)peer)->device);
+    }
+    if (scope.result == CU_SUCCESS) {
+        *rank = answer;
+    }
+    return ceni_cuda_leave(&scope, "asking for the link to cuda:%d", peer->ordinal);
+}
+
 static cen_status peer_enable(cen_device *device, cen_device *peer) {
     ceni_cuda_scope scope = ceni_cuda_enter(device);
     if (scope.result == CU_SUCCESS && device->ordinal != peer->ordinal) {
@@ -300,6 +316,7 @@ const ceni_backend ceni_backend_cuda = {
     .pinned_register = ceni_cuda_pinned_register,
     .pinned_unregister = ceni_cuda_pinned_unregister,
     .peer_can_access = peer_can_access,
+    .peer_rank = peer_rank,
     .peer_enable = peer_enable,
     .capture_begin = ceni_cuda_capture_begin,
     .capture_end = ceni_cuda_capture_end,

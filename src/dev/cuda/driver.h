@@ -100,9 +100,13 @@ typedef struct cu_access_desc {
     X(ATTR_VMM, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 102)                      \
     X(ATTR_EXPORT_FD, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 103)        \
     X(ATTR_RDMA, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 110)                 \
+    X(ATTR_HOST_NUMA_ID, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, 134)                                    \
+    X(ATTR_HOST_NUMA_VMM, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 141)  \
+    X(P2P_RANK, CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, 1)                                       \
     X(ALLOC_PINNED, CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                              \
     X(HANDLE_FD, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1)                                      \
     X(LOCATION_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE, 1)                                             \
+    X(LOCATION_HOST_NUMA, CU_MEM_LOCATION_TYPE_HOST_NUMA, 3)                                       \
     X(GRANULARITY_MINIMUM, CU_MEM_ALLOC_GRANULARITY_MINIMUM, 0)                                    \
     X(PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_NONE, 0)                                                 \
     X(PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READ, 1)                                                 \

@@ -67,18 +67,21 @@ cen_status ceni_cuda_page_create(cen_device *device, uint64_t size, unsigned fla
                                  ceni_page *page) {
     ceni_cuda_scope scope = ceni_cuda_enter(device);
     const ceni_cuda_device *self = scope.self;
+    bool on_host = flags & CENI_PAGE_HOST;
     cu_alloc_prop prop = {
         .type = CU_ALLOC_PINNED,
         .handle_types = flags & CENI_PAGE_EXPORTABLE ? CU_HANDLE_FD : 0,
-        .location = {CU_LOCATION_DEVICE, self->device},
+        .location = {on_host ? CU_LOCATION_HOST_NUMA : CU_LOCATION_DEVICE,
+                     on_host ? self->host_node : self->device},
         .flags = {.rdma = (flags & CENI_PAGE_RDMA) != 0},
     };
     cu_handle handle = 0;
-    if (scope.result == CU_SUCCESS && ((flags & CENI_PAGE_EXPORTABLE && !self->export_fd) ||
-                                       (flags & CENI_PAGE_RDMA && !self->rdma))) {
+    if (scope.result == CU_SUCCESS &&
+        ((flags & CENI_PAGE_EXPORTABLE && !self->export_fd) ||
+         (flags & CENI_PAGE_RDMA && !self->rdma) || (on_host && !self->host_pages))) {
         scope.result = CU_ERROR_NOT_SUPPORTED;
     }
-    if (scope.result == CU_SUCCESS && size > device->total_bytes) {
+    if (scope.result == CU_SUCCESS && !on_host && size > device->total_bytes) {
         scope.result = CU_ERROR_OUT_OF_MEMORY;
     }
     if (scope.result == CU_SUCCESS) {

@@ -88,12 +88,34 @@ static cen_status host_mem_info(cen_device *device, uint64_t *free_bytes, uint64
     return status;
 }
 
+static bool reaches(const host_device *device, const host_device *peer) {
+    int group = (int)device->options.peer_group;
+    return !group || device->base.ordinal / group == peer->base.ordinal / group;
+}
+
 static cen_status host_peer_can_access(cen_device *device, cen_device *peer, bool *can) {
     cen_status status = ceni_host_ready(host_of(device));
     if (!status) {
-        *can = device != peer;
+        *can = device != peer && reaches(host_of(device), host_of(peer));
     }
     return status;
+}
+
+/* Cards sit in pairs with a link between them; all others are one step farther. */
+static cen_status host_peer_rank(cen_device *device, cen_device *peer, int *rank) {
+    cen_status status = ceni_host_ready(host_of(device));
+    if (!status) {
+        *rank = device->ordinal / 2 == peer->ordinal / 2 ? 0 : 1;
+    }
+    return status;
+}
+
+static cen_status host_peer_enable(cen_device *device, cen_device *peer) {
+    if (!reaches(host_of(device), host_of(peer))) {
+        return ceni_fail(CEN_ERR_UNSUPPORTED, "peer_enable: host:%d cannot reach host:%d",
+                         device->ordinal, peer->ordinal);
+    }
+    return ceni_host_peer_enable(device, peer);
 }
 
 const ceni_backend ceni_backend_host = {
@@ -137,7 +159,8 @@ const ceni_backend ceni_backend_host = {
     .pinned_register = ceni_host_pinned_register,
     .pinned_unregister = ceni_host_pinned_unregister,
     .peer_can_access = host_peer_can_access,
-    .peer_enable = ceni_host_peer_enable,
+    .peer_rank = host_peer_rank,
+    .peer_enable = host_peer_enable,
     .capture_begin = ceni_host_capture_begin,
     .capture_end = ceni_host_capture_end,
     .graph_launch = ceni_host_graph_launch,

@@ -36,6 +36,7 @@ typedef struct host_mem {
     uint64_t offset;
     uint64_t size;
     bool exportable;
+    bool on_host;      /* counts as nobody's: any device may map it */
     uint64_t dev, ino; /* of its own memfd, so that an import finds memory already here */
     size_t refs;       /* handles and mappings */
 } host_mem;
@@ -189,8 +190,7 @@ const char *ceni_host_denied(host_device *device, uint64_t addr, uint64_t size, 
 bool ceni_host_is_pageable(host_space *space, uint64_t addr, uint64_t size);
 
 /* mem.c: physical memory; `map` is held for writing. */
-cen_status ceni_host_mem_create(host_device *device, uint64_t size, bool exportable,
-                                host_mem **mem);
+cen_status ceni_host_mem_create(host_device *device, uint64_t size, unsigned flags, host_mem **mem);
 /* Memory of another's file descriptor, which is not consumed; found if already here. */
 cen_status ceni_host_mem_adopt(host_device *device, int fd, uint64_t size, host_mem **mem);
 void ceni_host_mem_drop(host_mem *mem);

@@ -107,9 +107,10 @@ static cen_status charge(host_device *device, uint64_t size) {
     return CEN_OK;
 }
 
-cen_status ceni_host_mem_create(host_device *device, uint64_t size, bool exportable,
+cen_status ceni_host_mem_create(host_device *device, uint64_t size, unsigned flags,
                                 host_mem **mem) {
-    cen_status status = charge(device, size);
+    bool exportable = flags & CENI_PAGE_EXPORTABLE, on_host = flags & CENI_PAGE_HOST;
+    cen_status status = on_host ? CEN_OK : charge(device, size);
     if (status) {
         return status;
     }
@@ -117,7 +118,7 @@ cen_status ceni_host_mem_create(host_device *device, uint64_t size, bool exporta
     if (!made) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "page memory: out of host memory");
     }
-    *made = (host_mem){.owner = device, .size = size, .refs = 1};
+    *made = (host_mem){.owner = device, .size = size, .refs = 1, .on_host = on_host};
     if (exportable) {
         status = file_new(size, true, &made->fd);
     } else {
@@ -131,7 +132,7 @@ cen_status ceni_host_mem_create(host_device *device, uint64_t size, bool exporta
     if (exportable) {
         own_file(made);
     }
-    device->used += size;
+    device->used += on_host ? 0 : size;
     *mem = made;
     return CEN_OK;
 }
@@ -178,7 +179,7 @@ void ceni_host_mem_drop(host_mem *mem) {
         return;
     }
     host_device *device = mem->owner;
-    device->used -= mem->size;
+    device->used -= mem->on_host ? 0 : mem->size;
     if (mem->exportable) {
         host_mem **link = &device->own_fds;
         while (*link != mem) {

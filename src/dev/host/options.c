@@ -79,6 +79,7 @@ cen_status ceni_host_options(const cen_host_options *given, cen_host_options *op
                  : from_environment("CENOTE_HOST_COPY_BYTES_PER_US", 0, any, &o.copy_bytes_per_us);
     status = status ? status : number32("CENOTE_HOST_COPY_LATENCY_US", 0, &o.copy_latency_us);
     status = status ? status : number32("CENOTE_HOST_STREAM_DELAY_US", 0, &o.stream_delay_us);
+    status = status ? status : number32("CENOTE_HOST_PEER_GROUP", 0, &o.peer_group);
     status = status ? status : flag("CENOTE_HOST_INLINE", &o.inline_streams);
     status = status ? status : flag("CENOTE_HOST_NO_VMM", &o.no_vmm);
     status = status ? status : check(&o);

@@ -36,7 +36,7 @@ cen_status ceni_host_page_create(cen_device *device, uint64_t size, unsigned fla
     }
     host_mem *mem;
     pthread_rwlock_wrlock(&d->space->map);
-    status = ceni_host_mem_create(d, size, flags & CENI_PAGE_EXPORTABLE, &mem);
+    status = ceni_host_mem_create(d, size, flags, &mem);
     status = status ? status : name_page(d->space, mem, page);
     pthread_rwlock_unlock(&d->space->map);
     return status;

@@ -20,7 +20,7 @@ static cen_status segment_alloc(host_device *device, uint64_t size, uint64_t rig
                                 cen_addr *addr) {
     cen_addr start = 0;
     host_mem *mem;
-    cen_status status = ceni_host_mem_create(device, size, false, &mem);
+    cen_status status = ceni_host_mem_create(device, size, 0, &mem);
     if (status) {
         return status;
     }

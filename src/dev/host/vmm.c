@@ -235,7 +235,7 @@ static void granted(const host_mapping *m, const ceni_grant *grants, size_t coun
 static cen_status check_peers(const host_mapping *m, const ceni_grant *grants, size_t count) {
     for (size_t g = 0; g < count; g++) {
         const host_device *to = host_of(grants[g].device);
-        if (to != m->mem->owner && !(to->peers & host_bit(m->mem->owner))) {
+        if (to != m->mem->owner && !m->mem->on_host && !(to->peers & host_bit(m->mem->owner))) {
             return ceni_fail(CEN_ERR_INVALID,
                              "page_access: host:%d has not enabled peer access to host:%d",
                              to->base.ordinal, m->mem->owner->base.ordinal);

@@ -1,0 +1,263 @@
+/* The global pool: its devices, the links between them, and what their local pools ask of it. */
+#include "pool/global_int.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "dev/call.h"
+#include "pool/lookup.h"
+
+#define SMALL_BYTES ((uint64_t)32 << 20)
+
+cen_status ceni_global_refuse(const cen_global *global, int device, const char *call) {
+    if (!global) {
+        return ceni_fail(CEN_ERR_INVALID, "%s: global is NULL", call);
+    }
+    if (global->members[0].device->pid !=
+        atomic_load_explicit(&ceni_call_pid, memory_order_relaxed)) {
+        return ceni_fail(CEN_ERR_FORKED, "%s: the pool belongs to the parent process", call);
+    }
+    if (device < 0 || (size_t)device >= global->count) {
+        return ceni_fail(CEN_ERR_NO_DEVICE, "%s: there is no device %d; there are %zu", call,
+                         device, global->count);
+    }
+    return CEN_OK;
+}
+
+ceni_home ceni_global_home_of(cen_global *global, int home, int device) {
+    return home == CEN_GLOBAL_HOST ? (ceni_home){global->members[device].device, true}
+                                   : (ceni_home){global->members[home].device, false};
+}
+
+const ceni_grant *ceni_global_grants(cen_global *global, int home, size_t *count) {
+    if (home == CEN_GLOBAL_HOST) {
+        *count = global->count;
+        return global->everyone;
+    }
+    *count = global->members[home].grant_count;
+    return global->members[home].grants;
+}
+
+uint64_t ceni_global_granted(const cen_global *global, int home) {
+    return home == CEN_GLOBAL_HOST ? ((uint64_t)1 << global->count) - 1
+                                   : global->members[home].granted;
+}
+
+/* What a local pool asks: see ceni_lenders. */
+
+static bool reclaim(void *arg, uint64_t bytes) {
+    const ceni_member *m = arg;
+    bool finished = ceni_spans_finish(m->global, false);
+    return ceni_global_take_back(m->global, m->number, bytes, true, true) || finished ||
+           ceni_spans_finish(m->global, true);
+}
+
+static bool lender(void *arg, uint64_t bytes, unsigned attempt, ceni_home *home) {
+    const ceni_member *m = arg;
+    cen_global *g = m->global;
+    if (g->options.no_borrowing) {
+        return false;
+    }
+    uint64_t size = ceni_global_round(g, bytes);
+    int peers[CEN_GLOBAL_DEVICES];
+    size_t count = ceni_global_peers(g, m->number, peers);
+    for (size_t i = 0; i < count; i++) {
+        if (ceni_global_room_of(g, peers[i]) >= size && attempt-- == 0) {
+            ceni_global_make_room(g, peers[i], size);
+            *home = ceni_global_home_of(g, peers[i], m->number);
+            return true;
+        }
+    }
+    if (attempt == 0 && g->options.allow_host && ceni_global_host_left(g) >= size) {
+        *home = ceni_global_home_of(g, CEN_GLOBAL_HOST, m->number);
+        return true;
+    }
+    return false;
+}
+
+static const ceni_grant *grants(void *arg, const ceni_home *home, size_t *count) {
+    const ceni_member *m = arg;
+    int number = CEN_GLOBAL_HOST;
+    for (size_t i = 0; i < m->global->count && !home->host; i++) {
+        number = m->global->members[i].device == home->device ? (int)i : number;
+    }
+    return ceni_global_grants(m->global, number, count);
+}
+
+/* Whether one device reaches another, and how well; peer access is enabled on the way. */
+static cen_status link_devices(ceni_member *m, const ceni_member *peer) {
+    bool can = m == peer;
+    cen_status status = CEN_OK;
+    if (m != peer) {
+        status = cen_peer_can_access(m->device, peer->device, &can);
+    }
+    if (!status && can && m != peer) {
+        status = cen_peer_enable(m->device, peer->device);
+        status =
+            status ? status : ceni_dev_peer_rank(m->device, peer->device, &m->rank[peer->number]);
+    }
+    if (!status && can) {
+        m->reach |= (uint64_t)1 << peer->number;
+    }
+    return status;
+}
+
+static cen_status link_all(cen_global *g) {
+    cen_status status = CEN_OK;
+    for (size_t i = 0; i < g->count; i++) {
+        for (size_t k = 0; k < g->count && !status; k++) {
+            status = link_devices(&g->members[i], &g->members[k]);
+        }
+        g->everyone[i] = (ceni_grant){g->members[i].device, CENI_ACCESS_READ_WRITE};
+    }
+    for (size_t i = 0; i < g->count; i++) {
+        ceni_member *home = &g->members[i];
+        for (size_t k = 0; k < g->count; k++) {
+            if (g->members[k].reach >> i & 1) {
+                home->grants[home->grant_count++] = g->everyone[k];
+                home->granted |= (uint64_t)1 << k;
+            }
+        }
+    }
+    return status;
+}
+
+static cen_status check_devices(cen_device *const *devices, size_t count) {
+    if (!devices || !count || count > CEN_GLOBAL_DEVICES) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_global_create: %zu devices, expected 1 to %d",
+                         devices ? count : 0, CEN_GLOBAL_DEVICES);
+    }
+    for (size_t i = 0; i < count; i++) {
+        for (size_t k = 0; k < i; k++) {
+            if (devices[i] == devices[k]) {
+                return ceni_fail(CEN_ERR_INVALID, "cen_global_create: devices %zu and %zu are one",
+                                 k, i);
+            }
+        }
+        if (!devices[i] || devices[i]->backend != devices[0]->backend) {
+            return ceni_fail(CEN_ERR_INVALID, "cen_global_create: device %zu is %s", i,
+                             devices[i] ? "of another backend" : "NULL");
+        }
+        if (!devices[i]->vmm) {
+            return ceni_fail(CEN_ERR_UNSUPPORTED,
+                             "cen_global_create: device %zu has no virtual memory management", i);
+        }
+    }
+    return CEN_OK;
+}
+
+static cen_status read_options(const cen_global_options *options, cen_global_options *own) {
+    if (options && options->size < sizeof(size_t)) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_global_create: options.size is not set");
+    }
+    if (options) {
+        memcpy(own, options, options->size < sizeof *own ? options->size : sizeof *own);
+    }
+    if (!own->small_bytes) {
+        own->small_bytes = SMALL_BYTES;
+    }
+    if (!own->pool.size) {
+        own->pool.size = sizeof own->pool;
+    }
+    return CEN_OK;
+}
+
+static cen_status open_members(cen_global *g) {
+    cen_status status = CEN_OK;
+    for (size_t i = 0; i < g->count && !status; i++) {
+        ceni_member *m = &g->members[i];
+        m->lenders = (ceni_lenders){m, reclaim, lender, grants};
+        status = cen_pool_create(m->device, &g->options.pool, &m->pool);
+        if (!status) {
+            m->pool->lenders = &m->lenders;
+        }
+    }
+    return status;
+}
+
+cen_status cen_global_create(cen_device *const *devices, size_t count,
+                             const cen_global_options *options, cen_global **global) {
+    cen_status status = check_devices(devices, count);
+    if (!status && !global) {
+        status = ceni_fail(CEN_ERR_INVALID, "cen_global_create: global is NULL");
+    }
+    cen_global_options own = {0};
+    status = status ? status : read_options(options, &own);
+    if (status) {
+        return status;
+    }
+    cen_global *g = ceni_calloc(1, sizeof *g);
+    if (!g) {
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_global_create: no memory");
+    }
+    g->options = own;
+    g->count = count;
+    for (size_t i = 0; i < count; i++) {
+        ceni_member *m = &g->members[i];
+        m->global = g;
+        m->number = (int)i;
+        m->device = devices[i];
+        if (devices[i]->granularity > g->granularity) {
+            g->granularity = devices[i]->granularity;
+        }
+    }
+    status = link_all(g);
+    status = status ? status : open_members(g);
+    if (status) {
+        cen_global_destroy(g);
+        return status;
+    }
+    *global = g;
+    return CEN_OK;
+}
+
+cen_status cen_global_destroy(cen_global *global) {
+    if (!global) {
+        return CEN_OK;
+    }
+    cen_status status = ceni_global_refuse(global, 0, "cen_global_destroy");
+    if (status) {
+        return status;
+    }
+    (void)ceni_spans_finish(global, true); /* what fails goes below */
+    size_t live = 0;
+    for (size_t i = 0; i < global->span_count; i++) {
+        live += !global->spans[i]->pending && global->spans[i]->pages;
+    }
+    if (live) {
+        ceni_log(CEN_LOG_WARN, "global pool: destroyed with %zu blocks live", live);
+    }
+    while (global->span_count) {
+        ceni_span_destroy(global, global->spans[--global->span_count]);
+    }
+    for (size_t i = 0; i < global->count; i++) {
+        cen_status one = cen_pool_destroy(global->members[i].pool);
+        status = status ? status : one;
+    }
+    ceni_free(global->spans);
+    ceni_free(global);
+    return status;
+}
+
+cen_pool *cen_global_pool(cen_global *global, int device) {
+    return ceni_global_refuse(global, device, "cen_global_pool") ? NULL
+                                                                 : global->members[device].pool;
+}
+
+void ceni_global_lose(cen_global *g, int number) {
+    if (atomic_exchange(&g->members[number].lost, true)) {
+        return;
+    }
+    ceni_log(CEN_LOG_WARN, "global pool: device %d is lost; its memory is not used any more",
+             number);
+    ceni_home home = {g->members[number].device, false};
+    for (size_t i = 0; i < g->count; i++) {
+        cen_pool *pool = g->members[i].pool;
+        if ((int)i != number && pool) {
+            ceni_pool_enter(pool);
+            ceni_pool_release_home(pool, &home, UINT64_MAX);
+            ceni_lock_leave(&pool->lock);
+        }
+    }
+}

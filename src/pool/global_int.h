@@ -1,0 +1,148 @@
+/* The global pool's private header.
+ *
+ * A member is one device with its local pool. A span is a block of the global pool's own: one
+ * range of addresses over whole pages of one or several homes, made for it and returned with it; or
+ * the note that a block of a local pool is used by another device's streams. Spans are kept sorted
+ * by address.
+ *
+ * Freeing a span records an event on every stream that uses it; it is pending until all are
+ * complete, and looked at whenever memory is wanted.
+ *
+ * Locks: global->lock guards the spans, and is never held while a local pool is called. What local
+ * pools ask of their neighbours they ask without their own lock. So no two locks are ever held. */
+#ifndef CENI_GLOBAL_INT_H
+#define CENI_GLOBAL_INT_H
+
+#include "cenote/global.h"
+#include "pool/page.h"
+
+typedef struct ceni_member {
+    cen_global *global;
+    int number;
+    cen_device *device;
+    cen_pool *pool;
+    ceni_lenders lenders;
+    uint64_t reach; /* bit n: this device can map memory of device n, its own too */
+    int rank[CEN_GLOBAL_DEVICES];
+    ceni_grant grants[CEN_GLOBAL_DEVICES]; /* who can reach this device's memory */
+    size_t grant_count;
+    uint64_t granted;              /* the same as bits */
+    _Atomic uint64_t global_bytes; /* of its memory, in spans */
+    _Atomic uint64_t pending_bytes;
+    atomic_bool lost;
+} ceni_member;
+
+/* A page of a span. */
+typedef struct ceni_span_page {
+    ceni_page handle;
+    int home; /* a member's number, or CEN_GLOBAL_HOST */
+    uint64_t size;
+} ceni_span_page;
+
+/* A stream that uses a span; once it is freed also the event after its last work. */
+typedef struct ceni_span_use {
+    int device;
+    cen_stream stream;
+    cen_event event;
+    bool recorded;
+} ceni_span_use;
+
+typedef struct ceni_span {
+    uint64_t addr, size, requested;
+    int device; /* that it was asked for on, through which it is mapped */
+    cen_placement placement;
+    uint64_t reachable, driver_ns;
+    ceni_span_page *pages; /* none: a block of the device's local pool */
+    size_t page_count;
+    size_t mapped; /* of them */
+    ceni_span_use *uses;
+    size_t use_count, use_capacity;
+    bool pending;           /* freed, not complete */
+    bool busy;              /* a thread waits for it without the lock: it stays */
+    struct ceni_span *next; /* of those that are about to be returned */
+} ceni_span;
+
+struct cen_global {
+    cen_global_options options;
+    uint64_t granularity;
+    size_t count;
+    ceni_member members[CEN_GLOBAL_DEVICES];
+    ceni_grant everyone[CEN_GLOBAL_DEVICES]; /* for memory of the host */
+    _Atomic uint64_t host_bytes;             /* in spans */
+
+    ceni_lock lock;
+    ceni_span **spans; /* by address */
+    size_t span_count, span_capacity;
+    size_t pending_count;
+};
+
+/* The parts of a block that is to be made. */
+typedef struct ceni_layout {
+    cen_placement placement;
+    ceni_span_page *parts; /* without handles */
+    size_t count, capacity;
+} ceni_layout;
+
+/* global.c */
+/* Logs and returns what is wrong with a call's pool or device number. */
+cen_status ceni_global_refuse(const cen_global *global, int device, const char *call);
+static inline uint64_t ceni_global_round(const cen_global *global, uint64_t bytes) {
+    return (bytes + global->granularity - 1) / global->granularity * global->granularity;
+}
+ceni_home ceni_global_home_of(cen_global *global, int home, int device);
+const ceni_grant *ceni_global_grants(cen_global *global, int home, size_t *count);
+/* Devices that can reach all of a home's memory, as bits. */
+uint64_t ceni_global_granted(const cen_global *global, int home);
+/* A device that is gone: its pages in neighbours' pools must not be used again. */
+void ceni_global_lose(cen_global *global, int number);
+
+/* global_layout.c: how a block would lie. Each returns CEN_OK, or why it cannot. */
+cen_status ceni_layout_one(cen_global *global, uint64_t size, int home, ceni_layout *layout);
+cen_status ceni_layout_asked(cen_global *global, uint64_t size, int device,
+                             const cen_global_request *request, ceni_layout *layout);
+/* Over all devices in reach, as much of each as it has room. CEN_ERR_DEVICE_MEMORY: too little. */
+cen_status ceni_layout_by_room(cen_global *global, uint64_t size, int device, ceni_layout *layout);
+
+/* global_span.c */
+cen_status ceni_span_make(cen_global *global, int device, uint64_t bytes, uint64_t size,
+                          const ceni_layout *layout, ceni_span **span);
+/* Unmaps and returns everything, whatever fails. */
+void ceni_span_destroy(cen_global *global, ceni_span *span);
+/* The span that an address lies in, or NULL; the lock is held. */
+ceni_span *ceni_span_find(const cen_global *global, uint64_t addr);
+/* Enters a span into the table; the lock is held. */
+cen_status ceni_span_enter(cen_global *global, ceni_span *span);
+void ceni_span_report(const cen_global *global, const ceni_span *span, cen_global_report *report);
+/* Returns freed spans whose uses are complete; `wait`: waits for them. True if any went. */
+bool ceni_spans_finish(cen_global *global, bool wait);
+/* The member whose local pool an address belongs to, or NULL. */
+ceni_member *ceni_global_owner(cen_global *global, const void *block);
+
+/* global_room.c */
+bool ceni_global_capturing(cen_global *global);
+/* What a home could give now: free, and idle in local pools. */
+uint64_t ceni_global_room_of(cen_global *global, int home);
+/* Has idle memory of a device returned until `bytes` are free, if that can be. */
+void ceni_global_make_room(cen_global *global, int number, uint64_t bytes);
+uint64_t ceni_global_take_back(cen_global *global, int number, uint64_t bytes, bool wait,
+                               bool notice);
+/* Peers that a device can reach, by link and room: fills numbers, returns how many. */
+size_t ceni_global_peers(cen_global *global, int device, int peers[CEN_GLOBAL_DEVICES]);
+uint64_t ceni_global_host_left(cen_global *global);
+/* Asks every device whether it is still there. */
+void ceni_global_find_lost(cen_global *global);
+
+/* where.c */
+bool ceni_pool_owns(cen_pool *pool, const void *block);
+/* Frees a block whose uses are known to be complete. */
+cen_status ceni_pool_free_complete(cen_pool *pool, void *block);
+/* Bytes of [addr, addr+size) of a local pool by home: calls fn for each page's part. */
+void ceni_pool_homes(cen_pool *pool, uint64_t addr, uint64_t size,
+                     void (*fn)(void *arg, const ceni_home *home, uint64_t bytes), void *arg);
+/* Bytes in pages of one home (NULL: any), all and idle ones. */
+typedef struct ceni_held {
+    uint64_t bytes, idle;
+} ceni_held;
+ceni_held ceni_pool_held(cen_pool *pool, const ceni_home *home);
+
+#endif
