@@ -36,7 +36,7 @@ static inline void ceni_note_free(const cen_pool *pool, uint64_t ticks, const vo
 /* A segment comes into use, for a stream (NULL: anyone), or goes out of it. */
 static inline void ceni_note_segment(const cen_pool *pool, enum ceni_event kind,
                                      const ceni_segment *segment, const ceni_pstream *stream) {
-    unsigned flags = (segment->plain ? CENI_EMIT_PLAIN : 0) |
+    unsigned flags = CENI_EMIT_ANYONES | (segment->plain ? CENI_EMIT_PLAIN : 0) |
                      (segment->line->rank == CENI_SMALL ? CENI_EMIT_SMALL : 0);
     ceni_note(pool, kind | flags, segment->addr, segment->size, stream ? stream->handle : 0);
 }

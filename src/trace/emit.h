@@ -34,7 +34,11 @@ enum ceni_event {
     CENI_EMIT_PLAIN = 2 << 8,   /* MAP, UNMAP: a segment of its own, which joins no neighbour */
     CENI_EMIT_SMALL = 4 << 8,   /* MAP: a segment for small blocks */
     CENI_EMIT_BEFORE = 8 << 8,  /* ALLOC, MAP: it was there before the first event */
+    CENI_EMIT_ANYONES = 16 << 8 /* MAP, UNMAP: memory that all streams share */
 };
+
+/* What a STEP is read as: the end of a mark of this name. */
+#define CENI_STEP_MARK "cen_trace_step"
 
 #define CENI_EMIT_ALL_DEVICES UINT16_MAX /* the device of events that concern all: STEP, MARK */
 

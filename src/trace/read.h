@@ -5,7 +5,8 @@
  *   pickle.c    the pickle machine: opcodes -> values on a stack; it knows nothing of snapshots
  *   fold.c      dicts and lists of values -> compact records (record.c), as soon as they are filled
  *   assemble.c  records -> a cen_snapshot (devices, sorted segments), rewind.c its initial state
- * rmm.c reads RMM's logs: lines -> records, in place of the second and third.
+ * rmm.c reads RMM's logs: lines -> records, in place of the second and third; read_trace.c does the
+ * same with cenote's traces.
  * intern.c keeps each string, frame and stack once.
  *
  * Invariants
@@ -316,6 +317,13 @@ static inline enum ceni_word ceni_word_of(ceni_value value) {
 bool ceni_rmm_looks(const uint8_t *data, size_t size);
 /* Reads one to its end; the result is as a pickle's would be. */
 cen_status ceni_rmm_run(ceni_reader *reader, ceni_value *result);
+
+/* ---- read_trace.c ---- */
+
+/* Whether bytes are the beginning of a trace of cenote's. */
+bool ceni_trace_looks(const uint8_t *data, size_t size);
+/* Reads one to its end; the result is as a pickle's would be. */
+cen_status ceni_trace_run(ceni_reader *reader, ceni_value *result);
 
 /* ---- record.c ---- */
 

@@ -84,9 +84,13 @@ static cen_status report(const ceni_reader *reader, cen_read_error *error) {
 
 static cen_status run(ceni_reader *reader, ceni_value *result) {
     const ceni_source *source = &reader->source;
-    return ceni_rmm_looks(source->window, (size_t)(source->end - source->window))
-               ? ceni_rmm_run(reader, result)
-               : ceni_pickle_run(reader, result);
+    if (ceni_source_fill(reader, source->window, 8)) { /* a pipe may have given less so far */
+        return reader->status;
+    }
+    size_t size = (size_t)(source->end - source->window);
+    return ceni_trace_looks(source->window, size) ? ceni_trace_run(reader, result)
+           : ceni_rmm_looks(source->window, size) ? ceni_rmm_run(reader, result)
+                                                  : ceni_pickle_run(reader, result);
 }
 
 static cen_status read_all(const char *name, const char *path, const void *data, size_t size,
