@@ -387,10 +387,10 @@ static cen_status make_settings(ceni_trace_file *f, ceni_value *settings) {
     }
     ceni_plain plain = {0};
     for (size_t i = 0; i < count; i++) {
-        reader->entries.at[reader->entries.count++] =
-            (ceni_entry){.key = f->settings.at[2 * i],
-                         .value = f->settings.at[2 * i + 1],
-                         .next = i + 1 < count ? reader->entries.count + 2 : 0};
+        size_t at = reader->entries.count++;
+        reader->entries.at[at] = (ceni_entry){.key = f->settings.at[2 * i],
+                                              .value = f->settings.at[2 * i + 1],
+                                              .next = i + 1 < count ? at + 2 : 0};
     }
     if (count) {
         plain = (ceni_plain){reader->entries.count - count + 1, reader->entries.count};

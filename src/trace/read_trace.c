@@ -87,8 +87,13 @@ static cen_status damaged(ceni_trace_file *f, const char *what) {
     return ceni_read_fail(f->reader, CEN_ERR_FORMAT, "the block of %s contradicts itself", what);
 }
 
-/* The reader's string of a file's id; false: there is none. */
+/* The reader's string of a file's id; false: it is not defined. CENI_FILE_NONE, for which the
+ * writer had no memory, is empty. */
 static bool string_of(const ceni_trace_file *f, uint32_t id, uint32_t *string) {
+    if (id == CENI_FILE_NONE) {
+        *string = f->empty;
+        return true;
+    }
     if (id >= f->strings.count) {
         return false;
     }
@@ -345,7 +350,7 @@ static cen_status note_end(ceni_trace_file *f, size_t rest) {
 
 static cen_status read_blocks(ceni_trace_file *f) {
     const uint8_t *at = f->reader->source.window;
-    if (read_head(f, &at)) {
+    if (ceni_intern_string(f->reader, (const uint8_t *)"", 0, &f->empty) || read_head(f, &at)) {
         return f->reader->status;
     }
     for (bool end = false; !end;) {

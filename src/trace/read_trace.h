@@ -18,6 +18,7 @@ typedef struct ceni_trace_file {
     ceni_file_head head;
     bool ended; /* with an index: it was stopped, and nothing is missing */
     uint64_t lost;
+    uint32_t empty;               /* the reader's empty string */
     CENI_ARRAY(uint32_t) strings; /* file's id -> reader's */
     CENI_ARRAY(ceni_module_record) modules;
     CENI_ARRAY(ceni_frame_record) frames;
