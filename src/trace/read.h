@@ -255,6 +255,7 @@ struct cen_snapshot {
     ceni_setting *settings;
     size_t setting_count;
     char *setting_text;
+    bool no_ring; /* the reader's */
 };
 
 /* ---- snapshot.c ---- */

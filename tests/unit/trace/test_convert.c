@@ -122,6 +122,30 @@ static void same_blocks(const cen_snapshot *a, const cen_snapshot_block *x, cons
     }
 }
 
+/* A trace does not say how large a block was made for what was asked, nor how free memory is cut.
+ */
+static void same_live_blocks(const cen_snapshot *a, const cen_snapshot_device *x,
+                             const cen_snapshot *b, const cen_snapshot_device *y) {
+    size_t at = 0;
+    for (size_t i = 0; i < x->block_count; i++) {
+        const cen_snapshot_block *block = &x->blocks[i];
+        if (block->state == CEN_BLOCK_INACTIVE) {
+            continue;
+        }
+        while (at < y->block_count && y->blocks[at].state == CEN_BLOCK_INACTIVE) {
+            at++;
+        }
+        assert_true(at < y->block_count);
+        assert_int_equal(block->addr, y->blocks[at].addr);
+        assert_int_equal(block->requested, y->blocks[at].requested);
+        assert_int_equal(block->state, y->blocks[at].state);
+        same_stack(a, block->stack, b, y->blocks[at++].stack);
+    }
+    for (; at < y->block_count; at++) {
+        assert_int_equal(y->blocks[at].state, CEN_BLOCK_INACTIVE);
+    }
+}
+
 static void same_segments(const cen_snapshot *a, const cen_snapshot_device *x,
                           const cen_snapshot *b, const cen_snapshot_device *y) {
     assert_int_equal(x->segment_count, y->segment_count);
@@ -133,6 +157,18 @@ static void same_segments(const cen_snapshot *a, const cen_snapshot_device *x,
         assert_memory_equal(s->pool_id, t->pool_id, sizeof s->pool_id);
         assert_int_equal(s->expandable, t->expandable);
         assert_int_equal(s->small, t->small);
+    }
+}
+
+static void same_state(const cen_snapshot *a, const cen_snapshot_device *x, const cen_snapshot *b,
+                       const cen_snapshot_device *y, bool blocks_too) {
+    same_segments(a, x, b, y);
+    if (!blocks_too) {
+        same_live_blocks(a, x, b, y);
+        return;
+    }
+    for (size_t i = 0; i < x->segment_count; i++) {
+        const cen_snapshot_segment *s = &x->segments[i], *t = &y->segments[i];
         if (s->block_count == t->block_count) { /* else gaps were filled */
             same_blocks(a, x->blocks + s->first_block, b, y->blocks + t->first_block,
                         s->block_count);
@@ -158,7 +194,7 @@ static char *explained(const cen_snapshot *snapshot) {
     return json;
 }
 
-static void same(const cen_snapshot *a, const cen_snapshot *b) {
+static void same(const cen_snapshot *a, const cen_snapshot *b, bool blocks_too) {
     static const char *const settings[] = {"PYTORCH_CUDA_ALLOC_CONF", "max_split_size",
                                            "garbage_collection_threshold", "expandable_segments",
                                            "roundup_power2_divisions"};
@@ -168,8 +204,9 @@ static void same(const cen_snapshot *a, const cen_snapshot *b) {
         const cen_snapshot_device *y = cen_snapshot_get_device(b, i);
         assert_int_equal(x->device, y->device);
         same_events(a, x, b, y);
-        same_segments(a, x, b, y);
+        same_state(a, x, b, y, blocks_too);
         same_annotations(x, y);
+        assert_int_equal(x->truncated, y->truncated);
     }
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         const char *x = cen_snapshot_setting(a, settings[i]);
@@ -187,14 +224,13 @@ static void same(const cen_snapshot *a, const cen_snapshot *b) {
     }
 }
 
-/* Calls fn for each recording that can be read. */
-static size_t for_each(void (*fn)(const cen_snapshot *snapshot)) {
+/* Calls fn for each recording of a pattern that can be read. */
+static size_t for_each_in(const char *pattern, void (*fn)(const cen_snapshot *snapshot)) {
     size_t read = 0;
+    char path[256];
     glob_t found;
-    assert_int_equal(glob(TEST_DATA "/traces/*.gz", 0, NULL, &found), 0);
-    assert_int_equal(glob(TEST_DATA "/snapshots/*", GLOB_APPEND, NULL, &found), 0);
-    assert_int_equal(glob(TEST_DATA "/logs/rmm*", GLOB_APPEND, NULL, &found), 0);
-    assert_int_equal(glob(TEST_DATA "/../fuzz/corpus/snapshot/*", GLOB_APPEND, NULL, &found), 0);
+    snprintf(path, sizeof path, TEST_DATA "%s", pattern);
+    assert_int_equal(glob(path, 0, NULL, &found), 0);
     for (size_t i = 0; i < found.gl_pathc; i++) {
         cen_snapshot *snapshot = NULL;
         if (!cen_snapshot_read(found.gl_pathv[i], &snapshot, NULL)) {
@@ -207,13 +243,18 @@ static size_t for_each(void (*fn)(const cen_snapshot *snapshot)) {
     return read;
 }
 
+static size_t for_each(void (*fn)(const cen_snapshot *snapshot)) {
+    return for_each_in("/traces/*.gz", fn) + for_each_in("/snapshots/*", fn) +
+           for_each_in("/logs/rmm*", fn) + for_each_in("/../fuzz/corpus/snapshot/*", fn);
+}
+
 static void torch_again(const cen_snapshot *snapshot) {
     static const char *const names[] = {"a.pickle", "a.pickle.gz"};
     for (int i = 0; i < 2; i++) {
         const char *path = in_folder(names[i]);
         assert_int_equal(cen_snapshot_write(snapshot, CEN_FORMAT_TORCH, path, NULL), CEN_OK);
         cen_snapshot *again = read_file(path);
-        same(snapshot, again);
+        same(snapshot, again, true);
         cen_snapshot_free(again);
     }
     assert_int_equal(files(true), 2);
@@ -221,6 +262,61 @@ static void torch_again(const cen_snapshot *snapshot) {
 
 static void torch_is_torch_again(void **state) {
     assert_true(for_each(torch_again) > 40);
+}
+
+/* Torch -> trace -> torch; the trace both plain and compressed. */
+static void through_a_trace(const cen_snapshot *snapshot) {
+    static const char *const names[] = {"a.cenotrace", "a.cenotrace.gz"};
+    for (int i = 0; i < 2; i++) {
+        const char *path = in_folder(names[i]);
+        assert_int_equal(cen_snapshot_write(snapshot, CEN_FORMAT_TRACE, path, NULL), CEN_OK);
+        cen_snapshot *trace = read_file(path);
+        same(snapshot, trace, false);
+        path = in_folder("a.pickle");
+        assert_int_equal(cen_snapshot_write(trace, CEN_FORMAT_TORCH, path, NULL), CEN_OK);
+        cen_snapshot *torch = read_file(path);
+        same(snapshot, torch, false);
+        same(trace, torch, true);
+        cen_snapshot_free(trace);
+        cen_snapshot_free(torch);
+    }
+    assert_int_equal(files(true), 3);
+}
+
+static void traces_keep_what_was_recorded(void **state) {
+    assert_int_equal(for_each_in("/traces/*.gz", through_a_trace), 12);
+    assert_int_equal(for_each_in("/logs/rmm*", through_a_trace), 2);
+    static const char *const made[] = {"batches", "double", "empty", "free",
+                                       "graphs",  "old",    "state", "truncated"};
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
+        char pattern[64];
+        snprintf(pattern, sizeof pattern, "/snapshots/%s*", made[i]);
+        assert_true(for_each_in(pattern, through_a_trace) > 0);
+    }
+}
+
+/* Also where the history contradicts the final state: the events are what they were. */
+static void events_again(const cen_snapshot *snapshot) {
+    const char *path = in_folder("a.cenotrace");
+    assert_int_equal(cen_snapshot_write(snapshot, CEN_FORMAT_TRACE, path, NULL), CEN_OK);
+    cen_snapshot *again = read_file(path);
+    assert_int_equal(cen_snapshot_device_count(again), cen_snapshot_device_count(snapshot));
+    for (size_t i = 0; i < cen_snapshot_device_count(again); i++) {
+        const cen_snapshot_device *x = cen_snapshot_get_device(snapshot, i);
+        const cen_snapshot_device *y = cen_snapshot_get_device(again, i);
+        assert_int_equal(x->device, y->device);
+        assert_int_equal(x->event_count, y->event_count);
+        for (size_t e = 0; e < x->event_count; e++) {
+            assert_int_equal(x->events[e].action, y->events[e].action);
+            assert_int_equal(x->events[e].addr, y->events[e].addr);
+            same_stack(snapshot, x->events[e].stack, again, y->events[e].stack);
+        }
+    }
+    cen_snapshot_free(again);
+}
+
+static void every_event_is_in_the_trace(void **state) {
+    assert_true(for_each(events_again) > 40);
 }
 
 /* ---- what memory_viz can read ---- */
@@ -470,10 +566,9 @@ static void each_failure_leaves_the_file_alone(void **state) {
     static const struct {
         cen_format format;
         const char *name;
-    } forms[] = {{CEN_FORMAT_TORCH, "f.pickle"},
-                 {CEN_FORMAT_TORCH, "f.pickle.gz"},
-                 {CEN_FORMAT_CHROME, "f.json"},
-                 {CEN_FORMAT_CHROME, "f.json.gz"}};
+    } forms[] = {{CEN_FORMAT_TORCH, "f.pickle"},    {CEN_FORMAT_TORCH, "f.pickle.gz"},
+                 {CEN_FORMAT_TRACE, "f.cenotrace"}, {CEN_FORMAT_TRACE, "f.cenotrace.gz"},
+                 {CEN_FORMAT_CHROME, "f.json"},     {CEN_FORMAT_CHROME, "f.json.gz"}};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         fail_each(snapshot, forms[i].format, forms[i].name, CENI_FAULT_IO, CEN_ERR_IO);
         fail_each(snapshot, forms[i].format, forms[i].name, CENI_FAULT_HOST_MEMORY,
@@ -485,6 +580,8 @@ static void each_failure_leaves_the_file_alone(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(torch_is_torch_again),
+        cmocka_unit_test(traces_keep_what_was_recorded),
+        cmocka_unit_test(every_event_is_in_the_trace),
         cmocka_unit_test(memory_viz_knows_the_opcodes),
         cmocka_unit_test(chrome_adds_up),
         cmocka_unit_test(chrome_escapes),
