@@ -248,6 +248,44 @@ static size_t for_each(void (*fn)(const cen_snapshot *snapshot)) {
            for_each_in("/logs/rmm*", fn) + for_each_in("/../fuzz/corpus/snapshot/*", fn);
 }
 
+/* memory_viz lays the blocks of a segment side by side, so they have to be all that is in it. */
+static void blocks_tile(const cen_snapshot *snapshot) {
+    for (size_t i = 0; i < cen_snapshot_device_count(snapshot); i++) {
+        const cen_snapshot_device *d = cen_snapshot_get_device(snapshot, i);
+        for (size_t s = 0; s < d->segment_count; s++) {
+            uint64_t at = d->segments[s].addr;
+            for (size_t b = 0; b < d->segments[s].block_count; b++) {
+                const cen_snapshot_block *block = &d->blocks[d->segments[s].first_block + b];
+                assert_int_equal(block->addr, at);
+                at += block->size;
+            }
+            assert_int_equal(at, d->segments[s].addr + d->segments[s].size);
+        }
+    }
+}
+
+static void gaps_are_filled(void **state) {
+    static const char pickle[] =
+        "\x80\4}(\x8c\x08segments](}(\x8c\7addressM\0\x10\x8c\x0atotal_sizeM\0\4\x8c\6blocks]("
+        "}(\x8c\7addressM\0\x11\x8c\4sizeM\0\1\x8c\5state\x8c\x10"
+        "active_allocatedu"
+        "}(\x8c\7addressM\x80\x12\x8c\4sizeM\0\1\x8c\5state\x8c\x10"
+        "active_allocatedu"
+        "eueu.";
+    cen_snapshot *snapshot = NULL;
+    const char *path = in_folder("a.pickle");
+    assert_int_equal(cen_snapshot_read_memory("x", pickle, sizeof pickle - 1, &snapshot, NULL),
+                     CEN_OK);
+    assert_int_equal(cen_snapshot_write(snapshot, CEN_FORMAT_TORCH, path, NULL), CEN_OK);
+    cen_snapshot *again = read_file(path);
+    same(snapshot, again, false);
+    assert_int_equal(cen_snapshot_get_device(again, 0)->block_count, 5);
+    blocks_tile(again);
+    cen_snapshot_free(snapshot);
+    cen_snapshot_free(again);
+    files(true);
+}
+
 static void torch_again(const cen_snapshot *snapshot) {
     static const char *const names[] = {"a.pickle", "a.pickle.gz"};
     for (int i = 0; i < 2; i++) {
@@ -580,6 +618,7 @@ static void each_failure_leaves_the_file_alone(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(torch_is_torch_again),
+        cmocka_unit_test(gaps_are_filled),
         cmocka_unit_test(traces_keep_what_was_recorded),
         cmocka_unit_test(every_event_is_in_the_trace),
         cmocka_unit_test(memory_viz_knows_the_opcodes),
