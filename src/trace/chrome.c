@@ -128,7 +128,7 @@ static void begin_slice(writer *w, int64_t time, const cen_initial_block *block)
     slice(w, 'b', time, made);
     ceni_out_printf(w->out,
                     ",\"args\":{\"bytes\":%" PRIu64 ",\"address\":\"0x%" PRIx64
-                    "\",\"stream\":%" PRIu64 "}}",
+                    "\",\"stream\":\"%" PRIu64 "\"}}",
                     block->size, block->addr, block->stream);
 }
 
@@ -146,9 +146,9 @@ static void failure(writer *w, int64_t time, const cen_trace_event *event) {
     begin(w, 'i', time);
     ceni_out_printf(w->out,
                     ",\"s\":\"p\",\"name\":\"out of memory\",\"args\":{\"bytes\":%" PRIu64
-                    ",\"stream\":%" PRIu64,
+                    ",\"stream\":\"%" PRIu64 "\"",
                     event->size, event->stream);
-    if (event->addr != CEN_FREE_UNKNOWN) {
+    if (event->addr <= INT64_MAX) { /* known, and what JSON readers can hold */
         ceni_out_printf(w->out, ",\"device_free\":%" PRIu64, event->addr);
     }
     ceni_out_printf(w->out, ",\"place\":");

@@ -23,6 +23,7 @@ cen_status cen_snapshot_write(const cen_snapshot *snapshot, cen_format format, c
         write = ceni_write_torch;
         break;
     case CEN_FORMAT_TRACE:
+        write = ceni_write_trace;
         break;
     case CEN_FORMAT_CHROME:
         write = ceni_write_chrome;

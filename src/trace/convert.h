@@ -6,6 +6,7 @@
 #include "trace/out.h"
 
 void ceni_write_torch(ceni_out *out, const cen_snapshot *snapshot);
+void ceni_write_trace(ceni_out *out, const cen_snapshot *snapshot);
 void ceni_write_chrome(ceni_out *out, const cen_snapshot *snapshot);
 
 #endif

@@ -28,9 +28,13 @@ enum ceni_event {
     CENI_EVENT_PRIVATE = 12, /* from here on the stream allocates from private pool (addr, size);
                                 (0, 0): no longer */
     CENI_EVENT_SHARED = 13,  /* private pool (addr, size) was released: its memory is anyone's */
+    /* Of converted recordings only. */
+    CENI_EVENT_SNAPSHOT = 14, /* a snapshot was taken */
+    CENI_EVENT_OTHER = 15,    /* an action that cenote does not know; addr, size, stream are its */
 
     /* Flags, to be added to a kind. */
-    CENI_EMIT_PENDING = 1 << 8, /* FREE: waits for other streams; FREED follows */
+    CENI_EMIT_PENDING = 1 << 8, /* FREE: waits for other streams, FREED follows; ALLOC, with BEFORE:
+                                   so did its free */
     CENI_EMIT_PLAIN = 2 << 8,   /* MAP, UNMAP: a segment of its own, which joins no neighbour */
     CENI_EMIT_SMALL = 4 << 8,   /* MAP: a segment for small blocks */
     CENI_EMIT_BEFORE = 8 << 8,  /* ALLOC, MAP: it was there before the first event */

@@ -23,13 +23,18 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "traces are little-end
 #define CENI_TAIL_MAGIC      "CENTREND"
 #define CENI_BLOCK_BYTES_MAX (UINT32_C(1) << 28) /* of a payload */
 
+#define CENI_PID_RING                                                                              \
+    UINT64_C(0)                  /* of a history that may lack its start, as a full ring's does    \
+                                  */
+#define CENI_PID_NONE UINT64_MAX /* of one that is whole */
+
 /* Ticks are those of one clock that the heads of blocks relate to nanoseconds of the system's
  * monotonic clock; this is the first such pair, and the wall clock's time then. */
 typedef struct ceni_file_head {
     char magic[8];
     uint16_t major, minor;
-    uint32_t bytes; /* of this head; what is longer than known is skipped */
-    uint64_t pid;
+    uint32_t bytes;     /* of this head; what is longer than known is skipped */
+    uint64_t pid;       /* CENI_PID_RING, _NONE: no process's, but made of another recording */
     uint64_t ticks, ns; /* at the start */
     uint64_t unix_ns;
     uint64_t reserved;

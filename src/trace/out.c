@@ -193,6 +193,41 @@ void ceni_out_printf(ceni_out *out, const char *format, ...) {
     ceni_out_put(out, text, (size_t)length < sizeof text ? (size_t)length : sizeof text - 1);
 }
 
+/* ---- what others write ---- */
+
+int ceni_out_file(ceni_out *out) {
+    if (!out->gzip || out->status) {
+        return out->status ? -1 : out->fd;
+    }
+    FILE *file = ceni_fault(CENI_FAULT_IO) ? (errno = EIO, NULL) : tmpfile();
+    int fd = file ? dup(fileno(file)) : -1;
+    if (file) {
+        fclose(file);
+    }
+    if (fd < 0) {
+        fail_io(out, "a temporary file cannot be made");
+    }
+    return fd;
+}
+
+void ceni_out_take(ceni_out *out, int fd) {
+    if (fd < 0 || fd == out->fd) {
+        return;
+    }
+    ssize_t count = 1;
+    for (off_t at = 0; count > 0 && !out->status; at += count > 0 ? count : 0) {
+        count =
+            ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1) : pread(fd, out->buffer, BUFFER_SIZE, at);
+        if (count < 0) {
+            fail_io(out, "the temporary file cannot be read");
+        } else if (count) {
+            out->size = (size_t)count;
+            flush(out, Z_NO_FLUSH);
+        }
+    }
+    close(fd);
+}
+
 /* ---- the end ---- */
 
 static void finish(ceni_out *out) {
@@ -237,5 +272,8 @@ cen_status ceni_out_close(ceni_out *out, cen_read_error *error) {
     if (error) {
         *error = made;
     }
-    return ceni_fail(out->status, "%s", made.message);
+    if (!out->logged) {
+        ceni_log(CEN_LOG_ERROR, "%s", made.message);
+    }
+    return out->status;
 }

@@ -20,7 +20,7 @@ typedef struct ceni_out {
     char *temporary;
     int fd;      /* -1: not open */
     mode_t mode; /* of the file that is replaced; 0: none is */
-    bool gzip, close_fd;
+    bool gzip, close_fd, logged;
     z_stream z;
     uint8_t *buffer, *packed; /* bytes to be written; the same, compressed */
     size_t size;
@@ -33,6 +33,10 @@ void ceni_out_open(ceni_out *out, const char *path);
 void ceni_out_fail(ceni_out *out, cen_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void ceni_out_put(ceni_out *out, const void *data, size_t size);
+/* For what writes to a file itself: the file, or one without a name that ceni_out_take then takes
+ * the bytes from. Before anything is put. -1: it failed. */
+int ceni_out_file(ceni_out *out);
+void ceni_out_take(ceni_out *out, int fd);
 void ceni_out_printf(ceni_out *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Gives the file its name, or removes it if anything failed; logs the failure, and tells it in
  * `error` if that is given. */

@@ -22,6 +22,15 @@ void ceni_pickle_op(ceni_pickler *p, uint8_t op) {
     ceni_out_put(p->out, &op, 1);
 }
 
+/* A long integer of `size` bytes. */
+static void put_long(ceni_pickler *p, uint64_t value, size_t size) {
+    uint8_t bytes[11] = {OP_LONG1, (uint8_t)size};
+    for (size_t i = 0; i < 8; i++) {
+        bytes[2 + i] = (uint8_t)(value >> 8 * i);
+    }
+    ceni_out_put(p->out, bytes, 2 + size); /* the ninth: a sign, 0 */
+}
+
 void ceni_pickle_int(ceni_pickler *p, int64_t value) {
     if (value >= 0 && value <= UINT8_MAX) {
         put(p, OP_BININT1, (uint64_t)value, 1);
@@ -34,23 +43,16 @@ void ceni_pickle_int(ceni_pickler *p, int64_t value) {
         while (size < 8 && value >> (8 * size - 1) != 0 && value >> (8 * size - 1) != -1) {
             size++;
         }
-        put(p, OP_LONG1, size, 1);
-        for (size_t i = 0; i < size; i++) {
-            ceni_pickle_op(p, (uint8_t)((uint64_t)value >> 8 * i));
-        }
+        put_long(p, (uint64_t)value, size);
     }
 }
 
 void ceni_pickle_unsigned(ceni_pickler *p, uint64_t value) {
     if (value <= INT64_MAX) {
         ceni_pickle_int(p, (int64_t)value);
-        return;
+    } else {
+        put_long(p, value, 9);
     }
-    put(p, OP_LONG1, 9, 1);
-    for (size_t i = 0; i < 8; i++) {
-        ceni_pickle_op(p, (uint8_t)(value >> 8 * i));
-    }
-    ceni_pickle_op(p, 0); /* its sign */
 }
 
 void ceni_pickle_float(ceni_pickler *p, double value) {

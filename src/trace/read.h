@@ -255,6 +255,7 @@ struct cen_snapshot {
     ceni_setting *settings;
     size_t setting_count;
     char *setting_text;
+    bool no_ring; /* the reader's */
 };
 
 /* ---- snapshot.c ---- */
@@ -282,7 +283,7 @@ void ceni_source_close(ceni_source *source);
 cen_status ceni_source_fill(ceni_reader *reader, const uint8_t *from, size_t need);
 /* Reads the rest and throws it away: so that a damaged gzip file is told from a whole one. */
 cen_status ceni_source_drain(ceni_reader *reader);
-/* What bytes that are not a pickle look like ("a zip archive (torch.save writes such)"). */
+/* What bytes that are no recording look like ("a zip archive (torch.save writes such)"). */
 const char *ceni_source_looks(const uint8_t *data, size_t size);
 
 /* ---- intern.c ---- */

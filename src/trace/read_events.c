@@ -99,6 +99,7 @@ static cen_status on_alloc(walk *w, const ceni_event_record *e) {
         .size = e->size,
         .stream = e->stream,
         .stack = e->stack < w->file->stack_of.count ? w->file->stack_of.at[e->stack] : CEN_NO_STACK,
+        .pending = before && has(e, CENI_EMIT_PENDING),
         .before = before};
     if (ceni_map_put(&w->at, e->addr, w->blocks.count)) {
         return ceni_read_fail(reader, CEN_ERR_HOST_MEMORY, "no memory for the blocks");
@@ -148,9 +149,10 @@ static cen_status on_free(walk *w, const ceni_event_record *e) {
     return CEN_OK;
 }
 
+/* One that tells its size, as those of converted recordings do, needs no block that is known. */
 static cen_status on_freed(walk *w, const ceni_event_record *e) {
     const ceni_live *block = block_at(w, e->addr);
-    return block && block->pending ? complete(w, e, block) : CEN_OK;
+    return (block && block->pending) || e->size ? complete(w, e, block) : CEN_OK;
 }
 
 /* The block's memory moved: to the program it is free here, and allocated where the next event
@@ -230,20 +232,29 @@ static cen_status on_oom(walk *w, const ceni_event_record *e) {
     return put(w, e, CEN_ACTION_OOM, e->addr, e->size);
 }
 
+static cen_status on_snapshot(walk *w, const ceni_event_record *e) {
+    return put(w, e, CEN_ACTION_SNAPSHOT, e->addr, e->size);
+}
+
+static cen_status on_other(walk *w, const ceni_event_record *e) {
+    return put(w, e, CEN_ACTION_OTHER, e->addr, e->size);
+}
+
 static cen_status apply(walk *w, const ceni_event_record *e) {
     static cen_status (*const on[])(walk *, const ceni_event_record *) = {
         [CENI_EVENT_ALLOC] = on_alloc,   [CENI_EVENT_FREE] = on_free,
         [CENI_EVENT_FREED] = on_freed,   [CENI_EVENT_MAP] = on_map,
         [CENI_EVENT_UNMAP] = on_unmap,   [CENI_EVENT_OOM] = on_oom,
         [CENI_EVENT_MOVE] = on_move,     [CENI_EVENT_PRIVATE] = on_private,
-        [CENI_EVENT_SHARED] = on_shared,
+        [CENI_EVENT_SHARED] = on_shared, [CENI_EVENT_SNAPSHOT] = on_snapshot,
+        [CENI_EVENT_OTHER] = on_other,
     };
     if (e->kind >= sizeof on / sizeof *on || !on[e->kind]) {
         return CEN_OK; /* copies, streams, and what a later version knows: not an allocator's */
     }
-    bool place =
-        e->kind != CENI_EVENT_OOM && e->kind != CENI_EVENT_PRIVATE && e->kind != CENI_EVENT_SHARED;
-    if (place && (e->size > CENI_READ_SIZE_MAX || e->addr > UINT64_MAX - e->size)) {
+    bool sized = e->kind != CENI_EVENT_PRIVATE && e->kind != CENI_EVENT_SHARED;
+    bool range = e->kind == CENI_EVENT_MAP || e->kind == CENI_EVENT_UNMAP;
+    if ((sized && e->size > CENI_READ_SIZE_MAX) || (range && e->addr > UINT64_MAX - e->size)) {
         return ceni_read_fail(w->reader, CEN_ERR_FORMAT,
                               "device %u: an event of %llu bytes at 0x%llx is no range", w->device,
                               (unsigned long long)e->size, (unsigned long long)e->addr);
@@ -326,7 +337,7 @@ static cen_status read_device(ceni_trace_file *f, uint32_t device, const key *ke
 
 /* ---- steps and marks ---- */
 
-/* A mark is each device's: it says where the program was. */
+/* The program's mark is each device's; a converted recording says whose it is. */
 static cen_status put_note(ceni_trace_file *f, const ceni_event_record *e, uint32_t step,
                            uint32_t devices) {
     ceni_reader *reader = f->reader;
@@ -337,8 +348,13 @@ static cen_status put_note(ceni_trace_file *f, const ceni_event_record *e, uint3
     ceni_note_record note = {.time_us = time_us(f, e->ticks),
                              .name = is_step ? step : f->strings.at[e->addr],
                              .end = is_step || e->size};
-    if (CENI_ROOM(reader, reader->notes, devices)) {
+    if (CENI_ROOM(reader, reader->notes, devices + 1)) {
         return reader->status;
+    }
+    if (e->device != CENI_EMIT_ALL_DEVICES) {
+        note.device = e->device;
+        reader->notes.at[reader->notes.count++] = note;
+        return CEN_OK;
     }
     for (note.device = 0; note.device < devices; note.device++) {
         reader->notes.at[reader->notes.count++] = note;
@@ -451,7 +467,7 @@ static cen_status read_all(ceni_trace_file *f, const key *keys, ceni_value *even
     size_t segments = reader->segments.count;
     return make_traces(f, events, devices, &root.traces) ||
                    ceni_trace_list(reader, CENI_SEGMENT, 0, segments, &root.segments) ||
-                   put_notes(f, keys + at, count - at, devices, &root.notes) ||
+                   put_notes(f, keys, count, devices, &root.notes) ||
                    make_settings(f, &root.settings)
                ? reader->status
                : make_root(reader, &root, result);

@@ -379,8 +379,8 @@ static void free_file(ceni_trace_file *f) {
 
 cen_status ceni_trace_run(ceni_reader *reader, ceni_value *result) {
     ceni_trace_file file = {.reader = reader};
-    reader->no_ring = true;
     if (!read_blocks(&file)) {
+        reader->no_ring = file.head.pid != CENI_PID_RING;
         reader->at_offset = false;
         if (!ceni_trace_stacks(&file)) {
             (void)ceni_trace_events(&file, result);

@@ -134,6 +134,8 @@ static void put_event(writer *w, const cen_trace_event *event) {
     set_unsigned(w, "size", event->size);
     set_unsigned(w, "stream", event->stream);
     set_int(w, "time_us", event->time_us);
+    set_text(w, "compile_context", "N/A");
+    set_text(w, "user_metadata", "");
     key(w, "frames");
     put_stack(w, event->stack);
     end_dict(w);

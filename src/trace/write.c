@@ -90,6 +90,7 @@ static void end_early(ceni_writer *w, int error) {
     ceni_log(CEN_LOG_ERROR,
              "trace: %s: writing failed after %llu bytes, so the trace ends there: %s", w->name,
              (unsigned long long)w->end, strerror(error));
+    errno = error; /* for the caller, too */
 }
 
 static cen_status put_bytes(ceni_writer *w, struct iovec *parts, size_t count, uint64_t bytes) {
