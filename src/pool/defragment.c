@@ -39,19 +39,32 @@ static cen_status merge(const work *w) {
     return w->options->wait ? ceni_pool_drain(w->pool) : CEN_OK;
 }
 
-static cen_status compact(work *w) {
-    cen_pool *pool = w->pool;
-    if (!pool->movable_live) {
-        return CEN_OK;
-    }
-    ceni_round round = {.pool = pool, .enough = UINT64_MAX, .deadline = w->deadline};
-    cen_status status = ceni_round_run(&round);
+static cen_status move(work *w, bool borrowed) {
+    ceni_round round = {.pool = w->pool,
+                        .borrowed = borrowed,
+                        .enough = UINT64_MAX,
+                        .deadline = w->deadline};
+    cen_status status = borrowed ? ceni_round_leave(&round) : ceni_round_run(&round);
     ceni_round_close(&round);
-    w->report.moved_bytes = round.moved_bytes;
-    w->report.moved_blocks = round.moved_blocks;
+    w->report.moved_bytes += round.moved_bytes;
+    w->report.moved_blocks += round.moved_blocks;
     w->report.pinned_bytes = round.pinned_bytes;
     w->report.out_of_time = round.out_of_time;
-    return status || !w->options->wait || !round.moved_blocks ? status : ceni_pool_drain(pool);
+    return status;
+}
+
+/* Home from borrowed pages first, then together. */
+static cen_status compact(work *w) {
+    cen_pool *pool = w->pool;
+    cen_status status = CEN_OK;
+    if (pool->movable_live && pool->stats.borrowed_bytes) {
+        status = move(w, true);
+    }
+    if (!status && pool->movable_live && !w->report.out_of_time) {
+        status = move(w, false);
+    }
+    bool wait = !status && w->options->wait && w->report.moved_blocks;
+    return wait ? ceni_pool_drain(pool) : status;
 }
 
 /* Borrowed pages first, and some at a time. */
