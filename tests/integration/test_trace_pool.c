@@ -443,6 +443,7 @@ static void a_failure_is_explained(void **state) {
     assert_int_equal(cen_explanation_verdict(explanation), CEN_VERDICT_LEAK); /* as it is written */
     assert_non_null(strstr(text, "8.00 MiB a step stays, from 1 stack: 32.00 MiB now"));
     assert_non_null(strstr(text, "(0, 77)  2.00 MiB held"));
+    assert_non_null(strstr(text, "cen_trace_options.stacks records frames"));
     free(text);
     cen_explanation_free(explanation);
     cen_snapshot_free(s);
