@@ -10,8 +10,8 @@
 
 #include <stdlib.h>
 
-/* Times the median of the deviations: 5.4 standard deviations of normal noise. Few ranks tell little
- * of the noise, so that less would take it for an outlier too often. */
+/* Times the median of the deviations: 5.4 standard deviations of normal noise. Few ranks tell
+ * little of the noise, so that less would take it for an outlier too often. */
 enum { MAX_DEVIATIONS = 8 };
 /* The floor: this part of the median, and at least this much. */
 static const double MIN_PART = 0.02;
