@@ -12,6 +12,8 @@ const cli_command cli_commands[] = {
      "why memory ran out, or whether it will", cmd_explain},
     {"replay", "FILE [--cap SIZE] [--curve] [--json]",
      "what the pool would have needed for a recorded run", cmd_replay},
+    {"convert", "IN -o OUT [--to torch|trace|chrome]", "a recording in another format",
+     cmd_convert},
     {"help", "[COMMAND | --commands]", "what the commands do", cmd_help},
     {0},
 };

@@ -205,8 +205,7 @@ static void join(cen_pool *pool, ceni_block *left, ceni_block *right) {
     ceni_block_delete(pool, right);
 }
 
-ceni_block *ceni_block_release(cen_pool *pool, ceni_block *block, ceni_pstream *stream,
-                               uint64_t epoch) {
+void ceni_block_release(cen_pool *pool, ceni_block *block, ceni_pstream *stream, uint64_t epoch) {
     if (block->kind != CENI_BLOCK_FREE) {
         pool->freed++;
         pool->stats.allocated_bytes -= block->kind == CENI_BLOCK_PARKED ? 0 : block->size;
@@ -217,6 +216,9 @@ ceni_block *ceni_block_release(cen_pool *pool, ceni_block *block, ceni_pstream *
     block->slab = NULL;
     block->stream = stream;
     block->epoch = epoch;
+    if (pool->dead_pages && ceni_block_bury(pool, block)) {
+        return;
+    }
     if (ceni_block_may_merge(pool, block, block->next)) {
         ceni_block_unbin(block->next);
         join(pool, block, block->next);
@@ -228,7 +230,6 @@ ceni_block *ceni_block_release(cen_pool *pool, ceni_block *block, ceni_pstream *
         block = left;
     }
     ceni_block_bin(pool, block);
-    return block;
 }
 
 cen_status ceni_block_take(cen_pool *pool, ceni_block *block, uint64_t addr, uint64_t size) {

@@ -1,5 +1,6 @@
 /* Inside the pool: moving movable blocks. A round looks at all pages once, then empties some of
- * them. survey.c looks, planning (evacuate.c) says which blocks go where; moving (compact.c) does it. */
+ * them. survey.c looks, planning (evacuate.c) says which blocks go where; moving (compact.c) does
+ * it. */
 #ifndef CENI_POOL_COMPACT_H
 #define CENI_POOL_COMPACT_H
 
@@ -47,8 +48,8 @@ typedef struct ceni_round {
     uint64_t taken, filled; /* bytes that it has places for; of idle pages that it uses */
 
     uint64_t moved_bytes, moved_blocks;
-    uint64_t emptied_bytes;         /* of pages that became idle, less idle ones that were used */
-    uint64_t lacking[CENI_RANKS];   /* bytes of blocks that found no place, by the line for them */
+    uint64_t emptied_bytes;       /* of pages that became idle, less idle ones that were used */
+    uint64_t lacking[CENI_RANKS]; /* bytes of blocks that found no place, by the line for them */
     uint64_t pinned_bytes;
     bool out_of_time;
 } ceni_round;
@@ -71,6 +72,9 @@ ceni_place *ceni_place_next(const ceni_round *round, const ceni_block *block, ce
  * Empties pages as the round says; closing it is the caller's. CEN_OK also if nothing could be
  * done; what was moved before a failure stays moved. Results are added to those that are there. */
 cen_status ceni_round_run(ceni_round *round);
+/* vacate.c: the same for pages of a home or borrowed ones; blocks that find no place get new memory
+ * of the device's own, if it has room. */
+cen_status ceni_round_leave(ceni_round *round);
 /* Moves one block to the best hole of other pages. CEN_ERR_DEVICE_MEMORY: there is none. */
 cen_status ceni_block_move_away(cen_pool *pool, ceni_block *block);
 

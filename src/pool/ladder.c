@@ -1,6 +1,7 @@
 /* Where a block comes from: the best free block that fits, else one rung after the other of a
  * ladder, from what costs nothing to what waits for the device, each followed by another search. */
 #include "base/log.h"
+#include "pool/note.h"
 #include "pool/page.h"
 
 #define QUERIES_AN_ALLOC 16 /* events looked at for pending frees, on the average */
@@ -128,7 +129,8 @@ static void elsewhere(cen_pool *pool, request *r) {
 }
 
 static void (*const rungs[])(cen_pool *, request *) = {
-    settle, gather, reactivate, neighbour, grow, drain, grow_exactly, elsewhere, compact, trim_and_grow,
+    settle, gather,       reactivate, neighbour, grow,
+    drain,  grow_exactly, elsewhere,  compact,   trim_and_grow,
 };
 
 static uint64_t free_bytes(const cen_pool *pool, const ceni_arena *arena, const ceni_pstream *only,
@@ -219,14 +221,20 @@ static ceni_block *ask_neighbours(cen_pool *pool, request *r) {
     if (!lenders || r->arena->id) {
         return NULL;
     }
-    ceni_lock_leave(&pool->lock);
-    bool more = lenders->reclaim(lenders->arg, need_of(r));
-    ceni_lock_take(&pool->lock);
-    ceni_block *found = more ? climb(pool, r) : NULL;
+    /* More of its own would not help a pool that is at its limit. */
+    bool own = r->size <= pool->device->total_bytes && ceni_pool_allowed(pool) >= pool->granularity;
+    ceni_block *found = NULL;
+    if (own) {
+        ceni_lock_leave(&pool->lock);
+        bool more = lenders->reclaim(lenders->arg, need_of(r));
+        ceni_lock_take(&pool->lock);
+        found = more ? climb(pool, r) : NULL;
+    }
     for (unsigned attempt = 0; !found; attempt++) {
         ceni_home home;
+        uint64_t lack = ceni_line_lack(pool, r->line, need_of(r), r->stream);
         ceni_lock_leave(&pool->lock);
-        more = lenders->lender(lenders->arg, need_of(r), attempt, &home);
+        bool more = lenders->lender(lenders->arg, lack, attempt, &home);
         ceni_lock_take(&pool->lock);
         ceni_pool_unpark(pool);
         if (!more) {
@@ -254,6 +262,9 @@ static bool ask(cen_pool *pool) {
 cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, uint64_t alignment,
                             uint64_t requested, ceni_pstream *stream, ceni_block **block) {
     request r = {arena, line_of(arena, size), size, alignment, stream, CEN_OK};
+    if (pool->lost) {
+        return ceni_fail(CEN_ERR_DEVICE_LOST, "pool: its device is lost");
+    }
     if (pool->freeing_streams > 1 && ++pool->since_settled >= SETTLE_EVERY) {
         settle(pool, &r);
     } else if (pool->pending && (pool->since_polled += QUERIES_AN_ALLOC) >= pool->marks) {
@@ -275,6 +286,7 @@ cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, ui
     }
     arena->serving--;
     if (!found) {
+        ceni_note(pool, CENI_EVENT_OOM, pool->failure.device_free_bytes, requested, stream->handle);
         log_failure(pool, r.status);
         return r.status ? r.status : CEN_ERR_DEVICE_MEMORY;
     }

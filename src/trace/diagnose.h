@@ -131,6 +131,8 @@ typedef struct ceni_diag {
     uint64_t request_stream;     /* the peak: of the allocation that reached it */
     uint64_t live, held, needed; /* at the moment; needed = live + request */
     uint64_t device_free;        /* at a failure */
+    bool held_unknown;           /* no segments recorded: held is what was live, the least it was */
+    bool free_unknown;           /* nor what the device had free: device_free is 0 */
     uint64_t live_peak, held_peak;
     uint32_t request_stack, request_like;
 

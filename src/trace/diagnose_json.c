@@ -5,6 +5,11 @@
 
 #include <string.h>
 
+/* Null where the recording has no segments. */
+static json_t *held(const ceni_diag *diag, uint64_t n) {
+    return diag->held_unknown ? json_null() : bytes(n);
+}
+
 static json_t *frames(builder *b, const ceni_diag *diag, uint32_t stack) {
     size_t count = 0;
     const cen_frame *f =
@@ -149,7 +154,8 @@ static json_t *failed(builder *b, const ceni_diag *diag) {
     set(b, object, "text", from_str(&s));
     set(b, object, "requested_bytes", bytes(diag->request));
     set(b, object, "stream", bytes(diag->request_stream));
-    set(b, object, "device_free_bytes", bytes(diag->device_free));
+    set(b, object, "device_free_bytes",
+        diag->free_unknown ? json_null() : bytes(diag->device_free));
     set(b, object, "failures", bytes(diag->failures));
     set(b, object, "at", diag->snapshot ? user_frame(b, diag, stack) : json_null());
     set(b, object, "inferred", json_boolean(inferred));
@@ -171,7 +177,10 @@ static void set_cap(builder *b, json_t *object, const ceni_diag *diag) {
     set(b, object, "cap_bytes", known(diag->cap_low));
     set(b, object, "cap_from", text(ceni_cap_name(diag->cap_from)));
     set(b, object, "cap_low_bytes", known(diag->cap_low ? diag->cap_low : diag->held_peak));
-    set(b, object, "cap_high_bytes", exact ? known(diag->cap_high) : bytes(diag->cap_high));
+    set(b, object, "cap_high_bytes",
+        exact                          ? known(diag->cap_high)
+        : diag->cap_high == UINT64_MAX ? json_null()
+                                       : bytes(diag->cap_high));
     set(b, object, "cap_given_contradicted", json_boolean(diag->cap_contradicted));
 }
 
@@ -184,14 +193,14 @@ static void set_device(builder *b, json_t *object, const ceni_diag *diag) {
     set(b, object, "evidence", evidence(b, diag));
     set(b, object, "failed", diag->request ? failed(b, diag) : json_null());
     set(b, object, "live_bytes", bytes(diag->live));
-    set(b, object, "held_bytes", bytes(diag->held));
+    set(b, object, "held_bytes", held(diag, diag->held));
     set(b, object, "sufficient_bytes", bytes(diag->needed));
     set(b, object, "next_sufficient_bytes", known(diag->next_needed));
     set(b, object, "over_bytes", bytes(diag->over));
     set(b, object, "packing_buys_steps", bytes(diag->packed_steps));
     set_cap(b, object, diag);
     set(b, object, "live_peak_bytes", bytes(diag->live_peak));
-    set(b, object, "held_peak_bytes", bytes(diag->held_peak));
+    set(b, object, "held_peak_bytes", held(diag, diag->held_peak));
     set(b, object, "device_total_bytes", known(diag->device_total));
     set(b, object, "outside_bytes", bytes(diag->outside));
     set(b, object, "processes", processes(b, diag));
@@ -199,7 +208,7 @@ static void set_device(builder *b, json_t *object, const ceni_diag *diag) {
     set(b, object, "do_first", actions(b, diag));
     set(b, object, "suspects", suspects(b, diag));
     set(b, object, "steps", steps(b, diag));
-    set(b, object, "holes", holes(b, diag));
+    set(b, object, "holes", diag->held_unknown ? json_null() : holes(b, diag));
     set(b, object, "pools", pools(b, diag));
     set(b, object, "owners", owners(b, diag));
     if (diag->source) {

@@ -170,7 +170,8 @@ static void put_plot(ceni_str *out, const ceni_diag *diag) {
     if (!diag->source || diag->moment == CENI_MOMENT_STATE || !top) {
         return;
     }
-    ceni_str_printf(out, "\n%6.2f  # live, . held\n", num(diag, top));
+    ceni_str_printf(out, "\n%6.2f  # live%s\n", num(diag, top),
+                    diag->held_unknown ? "" : ", . held");
     for (int row = PLOT_ROWS; row > 0; row--) {
         /* A row's mark is set from half of its height on. */
         double level = ((double)row - 0.5) * (double)top / PLOT_ROWS;
