@@ -76,7 +76,9 @@ cen_status ceni_span_make(cen_global *g, int device, uint64_t bytes, uint64_t si
     s->placement = layout->placement;
     s->pages = pages;
     s->page_count = layout->count;
+    cen_status before = ceni_log_expect(CEN_ERR_DEVICE_MEMORY); /* there may be another place */
     cen_status status = map_pages(g, s, layout);
+    (void)ceni_log_expect(before);
     if (status) {
         (void)ceni_span_destroy(g, s);
         return status;
