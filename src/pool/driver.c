@@ -37,11 +37,10 @@ cen_status ceni_driver_map(cen_pool *pool, uint64_t addr, uint64_t size, ceni_pa
 
 cen_status ceni_driver_access(cen_pool *pool, uint64_t addr, uint64_t size, size_t handles,
                               const ceni_home *home) {
-    ceni_grant self = {pool->device, CENI_ACCESS_READ_WRITE};
-    const ceni_grant *grants = &self;
+    ceni_grant grants[CENI_GRANTS_MAX] = {{pool->device, CENI_ACCESS_READ_WRITE}};
     size_t count = 1;
     if (pool->lenders) {
-        grants = pool->lenders->grants(pool->lenders->arg, home, &count);
+        count = pool->lenders->grants(pool->lenders->arg, home, grants);
     }
     uint64_t start = begin();
     return end(pool, CENI_ACCESS, handles, start,
@@ -51,13 +50,13 @@ cen_status ceni_driver_access(cen_pool *pool, uint64_t addr, uint64_t size, size
 cen_status ceni_driver_unmap(cen_pool *pool, uint64_t addr, uint64_t size, size_t handles) {
     uint64_t start = begin();
     return end(pool, CENI_UNMAP, handles, start,
-               ceni_dev_page_unmap(pool->device, addr, size, handles));
+               ceni_dev_page_unmap(pool->mapper, addr, size, handles));
 }
 
 cen_status ceni_driver_release(cen_pool *pool, const ceni_pool_page *page) {
     uint64_t start = begin();
     cen_status status = ceni_dev_page_release(page->home.device, page->handle);
-    if (status == CEN_ERR_DEVICE_LOST && page->home.device != pool->device) {
+    if (ceni_is_loss(status) && (pool->lost || page->home.device != pool->device)) {
         status = CEN_OK; /* it went with its device */
     }
     return end(pool, CENI_RELEASE, 1, start, status);

@@ -19,10 +19,14 @@ static uint64_t need_of(const request *r) {
     return r->alignment > CEN_POOL_ALIGNMENT ? r->size + r->alignment : r->size;
 }
 
+enum ceni_rank ceni_rank_of(uint64_t size) {
+    return size < CENI_SMALL_LIMIT    ? CENI_SMALL
+           : size < CENI_MEDIUM_LIMIT ? CENI_MEDIUM
+                                      : CENI_LARGE;
+}
+
 static ceni_line *line_of(ceni_arena *arena, uint64_t size) {
-    return &arena->lines[size < CENI_SMALL_LIMIT    ? CENI_SMALL
-                         : size < CENI_MEDIUM_LIMIT ? CENI_MEDIUM
-                                                    : CENI_LARGE];
+    return &arena->lines[ceni_rank_of(size)];
 }
 
 /* The best fit of the stream's free blocks and anyone's; of two equals, that of the younger heap.
@@ -99,6 +103,13 @@ static void trim_and_grow(cen_pool *pool, request *r) {
     }
 }
 
+/* Movable blocks make way; the pages they leave are mapped behind them in stream order. */
+static void compact(cen_pool *pool, request *r) {
+    if (ceni_pool_compact(pool)) {
+        grow_exactly(pool, r);
+    }
+}
+
 /* A hole among blocks of the other sizes, or in a released private pool. */
 static void elsewhere(cen_pool *pool, request *r) {
     ceni_line *own = r->line;
@@ -118,7 +129,8 @@ static void elsewhere(cen_pool *pool, request *r) {
 }
 
 static void (*const rungs[])(cen_pool *, request *) = {
-    settle, gather, reactivate, neighbour, grow, drain, grow_exactly, elsewhere, trim_and_grow,
+    settle, gather,       reactivate, neighbour, grow,
+    drain,  grow_exactly, elsewhere,  compact,   trim_and_grow,
 };
 
 static uint64_t free_bytes(const cen_pool *pool, const ceni_arena *arena, const ceni_pstream *only,
@@ -209,14 +221,20 @@ static ceni_block *ask_neighbours(cen_pool *pool, request *r) {
     if (!lenders || r->arena->id) {
         return NULL;
     }
-    ceni_lock_leave(&pool->lock);
-    bool more = lenders->reclaim(lenders->arg, need_of(r));
-    ceni_lock_take(&pool->lock);
-    ceni_block *found = more ? climb(pool, r) : NULL;
+    /* More of its own would not help a pool that is at its limit. */
+    bool own = r->size <= pool->device->total_bytes && ceni_pool_allowed(pool) >= pool->granularity;
+    ceni_block *found = NULL;
+    if (own) {
+        ceni_lock_leave(&pool->lock);
+        bool more = lenders->reclaim(lenders->arg, need_of(r));
+        ceni_lock_take(&pool->lock);
+        found = more ? climb(pool, r) : NULL;
+    }
     for (unsigned attempt = 0; !found; attempt++) {
         ceni_home home;
+        uint64_t lack = ceni_line_lack(pool, r->line, need_of(r), r->stream);
         ceni_lock_leave(&pool->lock);
-        more = lenders->lender(lenders->arg, need_of(r), attempt, &home);
+        bool more = lenders->lender(lenders->arg, lack, attempt, &home);
         ceni_lock_take(&pool->lock);
         ceni_pool_unpark(pool);
         if (!more) {
@@ -244,6 +262,9 @@ static bool ask(cen_pool *pool) {
 cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, uint64_t alignment,
                             uint64_t requested, ceni_pstream *stream, ceni_block **block) {
     request r = {arena, line_of(arena, size), size, alignment, stream, CEN_OK};
+    if (pool->lost) {
+        return ceni_fail(CEN_ERR_DEVICE_LOST, "pool: its device is lost");
+    }
     if (pool->freeing_streams > 1 && ++pool->since_settled >= SETTLE_EVERY) {
         settle(pool, &r);
     } else if (pool->pending && (pool->since_polled += QUERIES_AN_ALLOC) >= pool->marks) {

@@ -77,7 +77,7 @@ cen_status ceni_pool_refuse(const cen_pool *pool, const char *call) {
 }
 
 #ifdef CENI_DEBUG
-static void debug_verify(cen_pool *pool) {
+void ceni_pool_check_often(cen_pool *pool) {
     if (++pool->debug_ops % VERIFY_EVERY) {
         return;
     }
@@ -87,8 +87,6 @@ static void debug_verify(cen_pool *pool) {
                  (unsigned long long)pool->debug_ops);
     }
 }
-#else
-#define debug_verify(pool) ((void)(pool))
 #endif
 
 void ceni_arena_open(ceni_arena *arena, uint64_t id) {
@@ -147,7 +145,7 @@ cen_status cen_pool_create(cen_device *device, const cen_pool_options *options, 
         memcpy(&pool->options, options,
                options->size < sizeof *options ? options->size : sizeof *options);
     }
-    pool->device = device;
+    pool->device = pool->mapper = device;
     pool->granularity = device->granularity;
     pool->vmm = device->vmm;
     if (!pool->vmm) {
@@ -249,6 +247,11 @@ cen_status cen_pool_destroy(cen_pool *pool) {
     ceni_slabs_close(pool);
     ceni_pool_close_lines(pool);
     ceni_lock_leave(&pool->lock);
+    if (pool->mover) {
+        (void)cen_stream_destroy(pool->device, pool->mover->handle);
+    }
+    ceni_movables_close(pool);
+    ceni_habit_close(pool);
     free_descriptors(pool);
     close_streams(pool);
     ceni_index_close(pool);
@@ -272,6 +275,10 @@ void ceni_pool_enter(cen_pool *pool) {
 /* The block freed last waits, not yet merged, for a request of just its size, for which it is the
  * best fit once more; whatever else comes first merges it. */
 static void park(cen_pool *pool, ceni_block *b, ceni_pstream *stream) {
+    if (pool->dead_pages) { /* it may lie on one */
+        ceni_block_release(pool, b, stream, ceni_stream_freeing(pool, stream));
+        return;
+    }
     ceni_pool_unpark(pool);
     pool->stats.allocated_bytes -= b->size;
     b->kind = CENI_BLOCK_PARKED;
@@ -307,6 +314,9 @@ static ceni_block *take_parked(cen_pool *pool, uint64_t size, uint64_t alignment
 static cen_status alloc_block(cen_pool *pool, uint64_t size, uint64_t alignment, uint64_t requested,
                               ceni_pstream *stream, void **out) {
     ceni_lock_take(&pool->lock);
+    if (pool->habit) {
+        ceni_pool_habit(pool);
+    }
     ceni_arena *route = atomic_load_explicit(&stream->route, memory_order_relaxed);
     ceni_block *block = route ? NULL : take_parked(pool, size, alignment, requested, stream);
     cen_status status = CEN_OK;
@@ -320,7 +330,7 @@ static cen_status alloc_block(cen_pool *pool, uint64_t size, uint64_t alignment,
         ceni_pool_count_requested(pool, (int64_t)requested);
         *out = (void *)(uintptr_t)block->addr;
     }
-    debug_verify(pool);
+    ceni_pool_check_often(pool);
     ceni_lock_leave(&pool->lock);
     return status;
 }
@@ -368,8 +378,8 @@ cen_status cen_pool_alloc(cen_pool *pool, size_t bytes, cen_stream stream, void 
     return cen_pool_alloc_aligned(pool, bytes, CEN_POOL_ALIGNMENT, stream, block);
 }
 
-/* Which live block begins at an address; the lock is held. */
-static cen_status block_at(cen_pool *pool, const void *ptr, const char *call, ceni_block **block) {
+cen_status ceni_pool_block_at(cen_pool *pool, const void *ptr, const char *call,
+                              ceni_block **block) {
     uintptr_t owner = ceni_index_get(pool, (uintptr_t)ptr);
     ceni_block *b = owner & (CENI_OWNER_SLAB | CENI_OWNER_FREED) ? NULL : (ceni_block *)owner;
     if (b && b->addr == (uintptr_t)ptr && b->kind == CENI_BLOCK_LIVE) {
@@ -385,7 +395,13 @@ static cen_status block_at(cen_pool *pool, const void *ptr, const char *call, ce
 static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream, uint64_t *bytes,
                              bool *pending) {
     ceni_block *b;
-    cen_status status = block_at(pool, ptr, "cen_pool_free", &b);
+    cen_status status = ceni_pool_block_at(pool, ptr, "cen_pool_free", &b);
+    if (!status && b->movable) {
+        status = ceni_fail(CEN_ERR_INVALID,
+                           "cen_pool_free: %p is a movable block: its handle is "
+                           "freed, with cen_movable_free",
+                           ptr);
+    }
     if (status) {
         return status;
     }
@@ -395,6 +411,7 @@ static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream, ui
     uint64_t requested = b->requested;
     ceni_use_drop(&b->uses, stream); /* what it does comes before the reuse in any case */
     if (b->uses) {
+        ceni_uses_end(b->uses);
         if ((status = ceni_pending_add(pool, b, NULL, b->uses))) {
             return status;
         }
@@ -436,7 +453,10 @@ cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream) {
     bool pending = false;
     ceni_lock_take(&pool->lock);
     status = free_block(pool, block, s, &bytes, &pending);
-    debug_verify(pool);
+    if (pool->habit) {
+        ceni_pool_habit(pool);
+    }
+    ceni_pool_check_often(pool);
     ceni_lock_leave(&pool->lock);
     if (!status) {
         ceni_note_free(pool, at, block, bytes, stream, pending);
@@ -458,9 +478,16 @@ cen_status cen_pool_use(cen_pool *pool, void *block, cen_stream stream) {
     ceni_block *b;
     if (slab) {
         status = ceni_slab_use(pool, slab, block, s);
-    } else if (!(status = block_at(pool, block, "cen_pool_use", &b)) &&
-               (status = ceni_use_add(&b->uses, s))) {
-        (void)ceni_fail(status, "cen_pool_use: no memory");
+    } else if (!(status = ceni_pool_block_at(pool, block, "cen_pool_use", &b))) {
+        status = b->movable ? CEN_ERR_INVALID : ceni_use_add(&b->uses, s);
+        if (status) {
+            (void)ceni_fail(status,
+                            status == CEN_ERR_INVALID
+                                ? "cen_pool_use: %p is a movable block: its unpins say who "
+                                  "uses it"
+                                : "cen_pool_use: no memory to note a use of %p",
+                            block);
+        }
     }
     ceni_lock_leave(&pool->lock);
     return status;
@@ -477,7 +504,7 @@ cen_status cen_pool_block_size(cen_pool *pool, const void *block, size_t *bytes)
     }
     ceni_lock_take(&pool->lock);
     ceni_block *b;
-    if (!(status = block_at(pool, block, "cen_pool_block_size", &b))) {
+    if (!(status = ceni_pool_block_at(pool, block, "cen_pool_block_size", &b))) {
         *bytes = b->requested;
     }
     ceni_lock_leave(&pool->lock);

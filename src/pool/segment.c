@@ -157,6 +157,7 @@ void ceni_page_remove(cen_pool *pool, ceni_pool_page *page) {
         page->next->prev = page->prev;
     }
     pool->stats.pages--;
+    pool->dead_pages -= page->dead;
     pool->stats.borrowed_bytes -= ceni_page_borrowed(pool, page) ? page->size : 0;
     pool->stats.reserved_bytes -= page->size;
 }

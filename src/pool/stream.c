@@ -11,18 +11,25 @@
 #include "pool/lookup.h"
 #include "pool/note.h"
 
-/* Adding takes the lock, which the caller of the first use of a stream does not hold. */
-ceni_pstream *ceni_stream_add(cen_pool *pool, cen_stream handle) {
-    ceni_lock_take(&pool->lock);
-    ceni_pstream *s = ceni_stream_find(pool, handle, false);
-    if (!s && (s = ceni_calloc(1, sizeof *s))) {
+ceni_pstream *ceni_stream_enter(cen_pool *pool, cen_stream handle) {
+    ceni_pstream *s = ceni_calloc(1, sizeof *s);
+    if (s) {
         s->handle = handle;
         s->epoch = 1;
+        s->done = pool->lost ? UINT64_MAX : 0;
         _Atomic(ceni_pstream *) *slot = &pool->streams[ceni_stream_slot(handle)];
         atomic_store_explicit(&s->next, atomic_load(slot), memory_order_relaxed);
         atomic_store_explicit(slot, s, memory_order_release);
         pool->stream_count++;
     }
+    return s;
+}
+
+/* Adding takes the lock, which the caller of the first use of a stream does not hold. */
+ceni_pstream *ceni_stream_add(cen_pool *pool, cen_stream handle) {
+    ceni_lock_take(&pool->lock);
+    ceni_pstream *s = ceni_stream_find(pool, handle, false);
+    s = s ? s : ceni_stream_enter(pool, handle);
     ceni_lock_leave(&pool->lock);
     return s;
 }
@@ -110,6 +117,19 @@ static void drop_mark(cen_pool *pool, ceni_pstream *stream) {
     ceni_free(mark);
 }
 
+void ceni_streams_lose(cen_pool *pool) {
+    for (unsigned i = 0; i < CENI_STREAM_SLOTS; i++) {
+        for (ceni_pstream *s = atomic_load(&pool->streams[i]); s; s = atomic_load(&s->next)) {
+            while (s->marks) {
+                drop_mark(pool, s);
+            }
+            s->done = UINT64_MAX;
+        }
+    }
+    pool->epochs_passed = true;
+    pool->uses_unmarked = false;
+}
+
 /* Moves `done` on as far as events are complete. */
 static void poll_stream(cen_pool *pool, ceni_pstream *stream) {
     while (stream->marks && !cen_event_query(pool->device, stream->marks->event)) {
@@ -153,7 +173,8 @@ static void finish_pending(cen_pool *pool, ceni_pending *p) {
 /* A use noted during a capture has no mark yet: make it now. False: to be tried again. */
 static bool mark_uses(cen_pool *pool, ceni_use *uses) {
     for (; uses; uses = uses->next) {
-        if (uses->epoch == uses->stream->epoch && ceni_stream_mark(pool, uses->stream)) {
+        if (uses->epoch == uses->stream->epoch && !ceni_stream_passed(uses->stream, uses->epoch) &&
+            ceni_stream_mark(pool, uses->stream)) {
             return false; /* the device said why */
         }
     }
@@ -194,7 +215,7 @@ void ceni_pool_poll(cen_pool *pool) {
 }
 
 static void mark_if_freed(cen_pool *pool, ceni_pstream *stream) {
-    if (stream->freed_epoch == stream->epoch) {
+    if (stream->freed_epoch == stream->epoch && !pool->lost) {
         (void)ceni_stream_mark(pool, stream); /* unmarked means only: not yet reusable elsewhere */
     }
 }
@@ -208,7 +229,7 @@ static void settle_heap(cen_pool *pool, ceni_heap *heap) {
             next = b->bin_next;
             if (ceni_stream_passed(b->stream, b->epoch)) {
                 ceni_block_unbin(b);
-                (void)ceni_block_release(pool, b, NULL, b->epoch);
+                ceni_block_release(pool, b, NULL, b->epoch);
             }
         }
     }
@@ -331,11 +352,16 @@ cen_status ceni_stream_order(cen_pool *pool, ceni_pstream *after, ceni_pstream *
     return status;
 }
 
+ceni_use *ceni_use_of(ceni_use *uses, const ceni_pstream *stream) {
+    while (uses && uses->stream != stream) {
+        uses = uses->next;
+    }
+    return uses;
+}
+
 cen_status ceni_use_add(ceni_use **uses, ceni_pstream *stream) {
-    for (ceni_use *u = *uses; u; u = u->next) {
-        if (u->stream == stream) {
-            return CEN_OK;
-        }
+    if (ceni_use_of(*uses, stream)) {
+        return CEN_OK;
     }
     ceni_use *use = ceni_calloc(1, sizeof *use);
     if (!use) {
@@ -347,14 +373,37 @@ cen_status ceni_use_add(ceni_use **uses, ceni_pstream *stream) {
     return CEN_OK;
 }
 
-void ceni_use_drop(ceni_use **uses, const ceni_pstream *stream) {
+ceni_use *ceni_use_take(ceni_use **uses, const ceni_pstream *stream) {
     while (*uses && (*uses)->stream != stream) {
         uses = &(*uses)->next;
     }
     ceni_use *use = *uses;
     if (use) {
         *uses = use->next;
+        use->next = NULL;
+    }
+    return use;
+}
+
+void ceni_use_drop(ceni_use **uses, const ceni_pstream *stream) {
+    ceni_free(ceni_use_take(uses, stream));
+}
+
+void ceni_uses_prune(ceni_use **uses) {
+    while (*uses) {
+        ceni_use *use = *uses;
+        if (!ceni_stream_passed(use->stream, use->epoch)) {
+            uses = &use->next;
+            continue;
+        }
+        *uses = use->next;
         ceni_free(use);
+    }
+}
+
+void ceni_uses_end(ceni_use *uses) {
+    for (; uses; uses = uses->next) {
+        uses->epoch = epoch_now(uses->stream);
     }
 }
 
@@ -372,9 +421,6 @@ cen_status ceni_pending_add(cen_pool *pool, ceni_block *block, void *object, cen
         return ceni_fail(CEN_ERR_HOST_MEMORY, "pool: no memory to note a pending free");
     }
     *p = (ceni_pending){block, object, uses, pool->pending};
-    for (ceni_use *u = uses; u; u = u->next) {
-        u->epoch = epoch_now(u->stream);
-    }
     if (pool->capturing || !mark_uses(pool, uses)) {
         pool->uses_unmarked = true;
     }

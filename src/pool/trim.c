@@ -9,7 +9,7 @@ static bool mapping_quiet(const ceni_segment *s) {
     return s->active || ceni_stream_passed(s->last_stream, s->last_epoch);
 }
 
-static bool page_quiet(const ceni_pool_page *page) {
+bool ceni_page_quiet(const ceni_pool_page *page) {
     for (const ceni_segment *s = page->mappings; s; s = s->same_page) {
         if (!mapping_quiet(s)) {
             return false;
@@ -51,12 +51,8 @@ static cen_status release_handle(cen_pool *pool, ceni_pool_page *page) {
     return status;
 }
 
-static cen_status release_page(cen_pool *pool, ceni_pool_page *page) {
-    cen_status status = ceni_blocks_ready(pool, 2);
-    if (status) {
-        return status;
-    }
-    ceni_page_deactivate(pool, page, NULL);
+cen_status ceni_page_return(cen_pool *pool, ceni_pool_page *page) {
+    cen_status status = CEN_OK;
     while (page->mappings) {
         ceni_segment *s = page->mappings;
         if ((status = drop_segment(pool, s))) {
@@ -71,6 +67,15 @@ static cen_status release_page(cen_pool *pool, ceni_pool_page *page) {
         }
     }
     return release_handle(pool, page);
+}
+
+static cen_status release_page(cen_pool *pool, ceni_pool_page *page) {
+    cen_status status = ceni_blocks_ready(pool, 2);
+    if (status) {
+        return status;
+    }
+    ceni_page_deactivate(pool, page, NULL);
+    return ceni_page_return(pool, page);
 }
 
 static uint64_t release_unmapped(cen_pool *pool) {
@@ -123,7 +128,7 @@ static uint64_t release_home(cen_pool *pool, ceni_line *line, const ceni_home *h
     }
     for (size_t i = idle.count; i-- > 0 && before - pool->stats.reserved_bytes < bytes;) {
         ceni_pool_page *page = idle.items[i].page;
-        if (is_of(pool, page, home) && page_quiet(page) && release_page(pool, page)) {
+        if (is_of(pool, page, home) && ceni_page_quiet(page) && release_page(pool, page)) {
             break;
         }
     }
@@ -136,6 +141,7 @@ uint64_t ceni_pool_release_home(cen_pool *pool, const ceni_home *home, uint64_t 
     if (pool->capturing || !pool->vmm || (!home && !pool->stats.borrowed_bytes)) {
         return 0;
     }
+    returned = ceni_pool_release_dead(pool);
     for (ceni_line *l = ceni_line_next(pool, NULL); l && returned < bytes;
          l = ceni_line_next(pool, l)) {
         if (ceni_arena_open_to_all(l->arena)) {
@@ -143,18 +149,6 @@ uint64_t ceni_pool_release_home(cen_pool *pool, const ceni_home *home, uint64_t 
         }
     }
     return returned;
-}
-
-uint64_t ceni_pool_vacate(cen_pool *pool, const ceni_home *home, uint64_t bytes, bool wait) {
-    if (pool->capturing) {
-        return 0;
-    }
-    ceni_magazines_flush(pool);
-    ceni_pool_settle(pool, true);
-    if (wait) {
-        (void)ceni_pool_drain(pool);
-    }
-    return ceni_pool_release_home(pool, home, bytes);
 }
 
 static uint64_t release_line(cen_pool *pool, ceni_line *line, uint64_t keep_bytes) {
@@ -168,7 +162,7 @@ static uint64_t release_line(cen_pool *pool, ceni_line *line, uint64_t keep_byte
         return 0;
     }
     for (size_t i = idle.count; i-- > 0 && pool->stats.reserved_bytes > keep_bytes;) {
-        if (page_quiet(idle.items[i].page) && release_page(pool, idle.items[i].page)) {
+        if (ceni_page_quiet(idle.items[i].page) && release_page(pool, idle.items[i].page)) {
             break;
         }
     }
@@ -207,7 +201,7 @@ uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes) {
     if (pool->capturing) {
         return 0;
     }
-    uint64_t returned = release_unmapped(pool);
+    uint64_t returned = release_unmapped(pool) + ceni_pool_release_dead(pool);
     for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
         returned += ceni_arena_open_to_all(l->arena) ? release_line(pool, l, keep_bytes) : 0;
     }
@@ -236,7 +230,7 @@ static void close_line(cen_pool *pool, ceni_line *line) {
         ceni_segment_delete(s);
     }
     if (line->size) {
-        (void)ceni_dev_va_free(pool->device, line->base, line->size);
+        (void)ceni_dev_va_free(pool->mapper, line->base, line->size);
     }
     while (line->first_block) {
         ceni_block *b = line->first_block;

@@ -26,6 +26,9 @@ static cen_status check_blocks(const cen_pool *pool, const ceni_line *line, uint
         if (b->heap && (b->heap->line != line || b->heap->stream != b->stream)) {
             return BAD("block %#llx is in another's heap", HEX(b->addr));
         }
+        if (b->kind == CENI_BLOCK_PARKED) {
+            return BAD("block %#llx is neither live nor free", HEX(b->addr));
+        }
         uintptr_t owner = ceni_index_get(pool, b->addr);
         if (b->kind == CENI_BLOCK_LIVE && owner != (uintptr_t)b) {
             return BAD("block %#llx is not in the index", HEX(b->addr));
@@ -33,7 +36,9 @@ static cen_status check_blocks(const cen_pool *pool, const ceni_line *line, uint
         if (b->kind == CENI_BLOCK_SLAB && owner != ((uintptr_t)b->slab | CENI_OWNER_SLAB)) {
             return BAD("slab %#llx is not in the index", HEX(b->addr));
         }
-        *(b->kind == CENI_BLOCK_FREE ? free_bytes : allocated) += b->size;
+        if (b->kind != CENI_BLOCK_DEAD) {
+            *(b->kind == CENI_BLOCK_FREE ? free_bytes : allocated) += b->size;
+        }
     }
     return before == line->last_block ? CEN_OK : BAD("a line's last block is not its last");
 }
@@ -121,7 +126,7 @@ static cen_status check_slabs(const ceni_line *line) {
         for (uint32_t i = 0; i < s->objects; i++) {
             live += atomic_load(&s->requested[i]) != 0;
         }
-        if (live + s->free_count > s->objects || s->listed != (s->free_count > 0)) {
+        if (live + s->free_count > s->objects || s->listed != (s->free_count > 0 && !s->dead)) {
             return BAD("slab %#llx: %u live and %u free of %u objects", HEX(s->addr), live,
                        s->free_count, s->objects);
         }
@@ -134,10 +139,33 @@ static cen_status check_slabs(const ceni_line *line) {
     return CEN_OK;
 }
 
+/* Nothing is free on dead pages, no slab on them gives out objects, and only what had a part of one
+ * is dead. */
+static cen_status check_dead(const ceni_line *line, uint64_t *dead_bytes) {
+    const ceni_segment *s = line->first_segment;
+    for (const ceni_block *b = line->first_block; b; b = b->next) {
+        while (s && s->addr + s->size <= b->addr) {
+            s = s->next;
+        }
+        bool dead = false;
+        for (const ceni_segment *at = s; at && at->addr < b->addr + b->size; at = at->next) {
+            dead = dead || (at->active && at->page && at->page->dead);
+        }
+        if (dead ? b->kind == CENI_BLOCK_FREE || (b->slab && !b->slab->dead)
+                 : b->kind == CENI_BLOCK_DEAD || (b->slab && b->slab->dead)) {
+            return BAD("block %#llx: its memory is %s, and it is not", HEX(b->addr),
+                       dead ? "lost" : "there");
+        }
+        *dead_bytes += b->kind == CENI_BLOCK_DEAD ? b->size : 0;
+    }
+    return CEN_OK;
+}
+
 /* Each page is in use through exactly one of its segments. */
 static cen_status check_pages(const cen_pool *pool) {
-    uint64_t count = 0;
+    uint64_t count = 0, dead = 0;
     for (const ceni_pool_page *p = pool->pages; p; p = p->next, count++) {
+        dead += p->dead;
         unsigned active = 0, usable = 0;
         for (const ceni_segment *s = p->mappings; s; s = s->same_page) {
             if (s->page != p || s->size != p->size) {
@@ -153,7 +181,9 @@ static cen_status check_pages(const cen_pool *pool) {
             return BAD("a page of %llu bytes is active in %u places", HEX(p->size), active);
         }
     }
-    return count == pool->stats.pages ? CEN_OK : BAD("the number of pages does not add up");
+    return count == pool->stats.pages && dead == pool->dead_pages
+               ? CEN_OK
+               : BAD("the number of pages does not add up");
 }
 
 static cen_status check_line(const cen_pool *pool, const ceni_line *line, uint64_t *allocated,
@@ -173,14 +203,55 @@ static cen_status check_line(const cen_pool *pool, const ceni_line *line, uint64
     return status;
 }
 
+/* Handles and the blocks they stand for agree, and moves are on the mover's account. */
+static cen_status check_movables(cen_pool *pool) {
+    uint64_t blocks = 0, entries = 0, spare = 0;
+    for (const ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        for (const ceni_block *b = l->first_block; b; b = b->next) {
+            if (!b->movable) {
+                continue;
+            }
+            blocks++;
+            if (b->kind != CENI_BLOCK_LIVE || !ceni_arena_open_to_all(l->arena) ||
+                b->movable > pool->movable_count || pool->movables[b->movable - 1].block != b) {
+                return BAD("movable block %#llx and its handle disagree", HEX(b->addr));
+            }
+            for (const ceni_use *u = b->uses; u; u = u->next) {
+                if (u->epoch > u->stream->freed_epoch) {
+                    return BAD("movable block %#llx: a use would never be marked", HEX(b->addr));
+                }
+            }
+        }
+    }
+    for (size_t i = 0; i < pool->movable_count; i++) {
+        const ceni_movable *m = &pool->movables[i];
+        entries += m->block != NULL;
+        if (m->block ? m->block->movable != i + 1 : m->pins) {
+            return BAD("handle %llu: its block is another's, or it has pins and no block", HEX(i));
+        }
+    }
+    for (uint32_t at = pool->free_movable; at && spare <= pool->movable_count; spare++) {
+        at = pool->movables[at - 1].next;
+    }
+    return blocks == entries && entries == pool->movable_live &&
+                   entries + spare == pool->movable_count
+               ? CEN_OK
+               : BAD("%llu movable blocks, %llu handles in use, %llu spare of %llu", HEX(blocks),
+                     HEX(entries), HEX(spare), HEX(pool->movable_count));
+}
+
 cen_status ceni_pool_check(cen_pool *pool) {
-    uint64_t allocated = 0, reserved = 0;
+    uint64_t allocated = 0, reserved = 0, dead = 0;
     cen_status status = CEN_OK;
     for (ceni_line *l = ceni_line_next(pool, NULL); l && !status; l = ceni_line_next(pool, l)) {
         status = check_line(pool, l, &allocated, &reserved);
+        status = status ? status : check_dead(l, &dead);
     }
     if (!status) {
         status = check_pages(pool);
+    }
+    if (!status) {
+        status = check_movables(pool);
     }
     for (const ceni_pool_page *p = pool->pages; p; p = p->next) {
         reserved += p->active ? 0 : p->size;
@@ -188,6 +259,9 @@ cen_status ceni_pool_check(cen_pool *pool) {
     if (!status && reserved != pool->stats.reserved_bytes) {
         status = BAD("%llu bytes are reserved, %llu are counted", HEX(reserved),
                      HEX(pool->stats.reserved_bytes));
+    }
+    if (!status && dead != pool->dead_bytes) {
+        status = BAD("%llu bytes are dead, %llu are counted", HEX(dead), HEX(pool->dead_bytes));
     }
     if (!status && allocated != pool->stats.allocated_bytes) {
         status = BAD("%llu bytes are allocated, %llu are counted", HEX(allocated),

@@ -19,7 +19,7 @@ static const char *unit_name(const ceni_diag *diag) {
     return ceni_unit(diag) == 1u << 30 ? "GiB" : "MiB";
 }
 
-static const char *headline(cen_verdict verdict) {
+const char *ceni_headline(cen_verdict verdict) {
     static const char *const names[] = {
         [CEN_VERDICT_NONE] = "",
         [CEN_VERDICT_HEALTHY] = "HEALTHY",
@@ -40,7 +40,7 @@ static bool is_undecided(const ceni_diag *diag) {
 }
 
 static void put_headline(ceni_str *out, const ceni_diag *diag) {
-    ceni_str_printf(out, "%s", headline(diag->verdict));
+    ceni_str_printf(out, "%s", ceni_headline(diag->verdict));
     if (diag->verdict == CEN_VERDICT_CAPACITY && is_undecided(diag)) {
         ceni_str_printf(out, ", UNLESS THE CAP IS %.2f %s OR MORE", num(diag, diag->needed),
                         unit_name(diag));
@@ -49,7 +49,7 @@ static void put_headline(ceni_str *out, const ceni_diag *diag) {
         ceni_str_printf(out, ", UNLESS OTHERS HELD THE REST");
     }
     if (diag->next != diag->verdict && diag->next != CEN_VERDICT_NONE) {
-        ceni_str_printf(out, " NOW; %s NEXT STEP", headline(diag->next));
+        ceni_str_printf(out, " NOW; %s NEXT STEP", ceni_headline(diag->next));
     }
     ceni_str_printf(out, "\n");
 }

@@ -25,9 +25,9 @@ void ceni_put_size(ceni_str *out, uint64_t bytes) {
     ceni_str_printf(out, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
 }
 
-static void put_count(ceni_str *out, uint64_t n) {
+void ceni_put_count(ceni_str *out, uint64_t n) {
     if (n >= 1000) {
-        put_count(out, n / 1000);
+        ceni_put_count(out, n / 1000);
         ceni_str_printf(out, ",%03" PRIu64, n % 1000);
     } else {
         ceni_str_printf(out, "%" PRIu64, n);
@@ -35,7 +35,7 @@ static void put_count(ceni_str *out, uint64_t n) {
 }
 
 void ceni_put_steps(ceni_str *out, uint64_t n) {
-    put_count(out, n);
+    ceni_put_count(out, n);
     ceni_str_printf(out, n == 1 ? " step" : " steps");
 }
 

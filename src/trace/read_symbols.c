@@ -1,7 +1,8 @@
 /* The frames of a trace's stacks, with names, as the snapshot has them.
  *
  * A native frame that has none is told by its module and the offset in it: "libfoo.so+0x1234".
- * cenote's own frames, innermost, say nothing of the program and are left out. */
+ * cenote's own frames, innermost, say nothing of the program and are left out: up to the last whose
+ * name is cenote's, where few others (its static functions) lie between two such. */
 #include "trace/read_trace.h"
 #include "trace/symbols.h"
 
@@ -10,6 +11,8 @@
 
 #include <stdio.h>
 #include <string.h>
+
+#define STATIC_MOST 4 /* frames of static functions in a row */
 
 typedef struct named_module {
     ceni_symbols *symbols;
@@ -82,29 +85,42 @@ static bool is_own(const namer *n, uint32_t frame) {
     return !strncmp(name, "cen_", 4) || !strncmp(name, "ceni_", 5);
 }
 
+static cen_status read_frame(namer *n, const ceni_frame_record *record, uint32_t *frame) {
+    if (record->module != CENI_FILE_NONE) {
+        return native_frame(n, record, frame);
+    }
+    ceni_frame_key key = {
+        .file = record->at.named.file, .function = record->at.named.function, .line = record->line};
+    return ceni_intern_frame(n->reader, &key, frame);
+}
+
+/* The frames of another language come first; cenote's own are the first of the native ones. */
 static cen_status read_stack(namer *n, ceni_span span, uint32_t *stack) {
     ceni_reader *reader = n->reader;
+    size_t kept = 0, others = 0;
     reader->scratch.count = 0;
     if (CENI_ROOM(reader, reader->scratch, span.count)) {
         return reader->status;
     }
-    bool inner = true;
+    uint32_t *frames = reader->scratch.at;
     for (uint32_t i = 0; i < span.count; i++) {
         const ceni_frame_record *record = &n->file->frames.at[span.first + i];
         bool native = record->module != CENI_FILE_NONE;
-        ceni_frame_key key = {.file = record->at.named.file,
-                              .function = record->at.named.function,
-                              .line = record->line};
-        uint32_t frame;
-        if (native ? native_frame(n, record, &frame) : ceni_intern_frame(reader, &key, &frame)) {
+        if (read_frame(n, record, &frames[reader->scratch.count])) {
             return reader->status;
         }
-        inner = inner && native && is_own(n, frame);
-        if (!inner) {
-            reader->scratch.at[reader->scratch.count++] = frame;
+        if (native && others <= STATIC_MOST && is_own(n, frames[reader->scratch.count])) {
+            reader->scratch.count = kept;
+            others = 0;
+        } else {
+            reader->scratch.count++;
+            kept += !native && kept + 1 == reader->scratch.count;
+            others += native;
         }
     }
-    return ceni_intern_stack(reader, reader->scratch.at, reader->scratch.count, stack);
+    *stack = CEN_NO_STACK;
+    return reader->scratch.count ? ceni_intern_stack(reader, frames, reader->scratch.count, stack)
+                                 : CEN_OK;
 }
 
 cen_status ceni_trace_stacks(ceni_trace_file *file) {

@@ -387,9 +387,8 @@ static void each_call_fails(enum ceni_fault_point point, cen_status expected) {
         bool hit = !atomic_load(&ceni_fault_points[point].left);
         ceni_fault_set(&ceni_fault_points[point], 0, false);
         struct stat file;
-        if (!stat(path, &file) && file.st_size) {
-            cen_snapshot *s = read_back();
-            cen_snapshot_free(s);
+        if (n % 16 == 1 && !stat(path, &file) && file.st_size) { /* naming the stacks takes long */
+            cen_snapshot_free(read_back());
         }
         if (!hit) {
             OK(status);
