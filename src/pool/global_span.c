@@ -84,6 +84,8 @@ cen_status ceni_span_make(cen_global *g, int device, uint64_t bytes, uint64_t si
         return status;
     }
     s->driver_ns = ceni_now_ns() - start;
+    s->noted = ceni_noting();
+    ceni_span_note(g, CENI_EVENT_MAP | CENI_EMIT_PLAIN | CENI_EMIT_ANYONES, s, size, 0);
     *out = s;
     return CEN_OK;
 }
@@ -109,6 +111,10 @@ static bool return_pages(cen_global *g, ceni_span *s) {
     if (s->mapped) {
         if (undo(g, s, true)) {
             return false;
+        }
+        if (s->noted) {
+            ceni_span_note(g, CENI_EVENT_UNMAP | CENI_EMIT_PLAIN | CENI_EMIT_ANYONES, s, s->size,
+                           0);
         }
         s->mapped = 0;
     }

@@ -24,12 +24,12 @@ static inline uint64_t ceni_note_time(void) {
 
 /* A free of `size` requested bytes at the time that ceni_note_time gave. pending: other streams
  * still use the memory. */
-static inline void ceni_note_free(const cen_pool *pool, uint64_t ticks, const void *block,
+static inline void ceni_note_free(const cen_pool *pool, uint64_t ticks, uint64_t addr,
                                   uint64_t size, cen_stream stream, bool pending) {
     if (__builtin_expect(ticks != 0, false)) {
         enum ceni_event kind = CENI_EVENT_FREE;
-        ceni_emit_at(ticks, pending ? kind | CENI_EMIT_PENDING : kind, pool->device->number,
-                     (uintptr_t)block, size, stream);
+        ceni_emit_at(ticks, pending ? kind | CENI_EMIT_PENDING : kind, pool->device->number, addr,
+                     size, stream);
     }
 }
 

@@ -459,7 +459,7 @@ cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream) {
     ceni_pool_check_often(pool);
     ceni_lock_leave(&pool->lock);
     if (!status) {
-        ceni_note_free(pool, at, block, bytes, stream, pending);
+        ceni_note_free(pool, at, (uintptr_t)block, bytes, stream, pending);
     }
     return status;
 }

@@ -419,7 +419,7 @@ static cen_status free_slowly(cen_pool *pool, ceni_slab *slab, void *object, uin
     }
     ceni_lock_leave(&pool->lock);
     if (!status) {
-        ceni_note_free(pool, ticks, object, bytes, stream->handle, pending);
+        ceni_note_free(pool, ticks, (uintptr_t)object, bytes, stream->handle, pending);
     }
     return status;
 }
@@ -461,7 +461,7 @@ cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_ps
     if (spill) {
         return_objects(pool, objects, spill);
     }
-    ceni_note_free(pool, ticks, object, bytes, stream->handle, false);
+    ceni_note_free(pool, ticks, (uintptr_t)object, bytes, stream->handle, false);
     return CEN_OK;
 }
 

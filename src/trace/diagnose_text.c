@@ -288,9 +288,10 @@ static void put_open(ceni_str *out, const ceni_diag *diag) {
     }
     if (diag->owner_count && diag->owners[0].kind == CENI_KIND_UNKNOWN &&
         diag->owners[0].bytes > diag->needed / 2) {
-        ceni_str_printf(out,
-                        "%s whose memory: _record_memory_history(context=\"all\") records frames\n",
-                        label);
+        bool traced = diag->snapshot && cen_snapshot_setting(diag->snapshot, "cenote");
+        ceni_str_printf(out, "%s whose memory: %s records frames\n", label,
+                        traced ? "cen_trace_options.stacks"
+                               : "_record_memory_history(context=\"all\")");
     }
 }
 

@@ -33,22 +33,24 @@ static struct {
     struct named_device {
         char *name;
         uint64_t total_bytes;
-        bool used;
+        bool used, in_trace; /* in_trace: the one that is on has events of it */
     } * at;
     size_t count, capacity;
 } devices; /* state.lock */
 
 static void describe(size_t number) {
-    const struct named_device *d = &devices.at[number];
+    struct named_device *d = &devices.at[number];
+    d->in_trace = true;
     (void)ceni_writer_device(&ceni_trace.writer, (uint32_t)number, d->name, d->total_bytes);
 }
 
 static void start_as_asked(void);
 
-/* A number is given again only while no trace is on, which could not tell the two apart. */
+/* A number is not given again in the same trace, which could not tell the two apart. */
 static size_t free_number(void) {
     size_t number = 0;
-    while (number < devices.count && (devices.at[number].used || ceni_trace.open)) {
+    while (number < devices.count &&
+           (devices.at[number].used || (ceni_trace.open && devices.at[number].in_trace))) {
         number++;
     }
     return number;
@@ -74,7 +76,7 @@ unsigned ceni_trace_device_add(const char *name, uint64_t total_bytes) {
     } else {
         ceni_free(devices.at[number].name);
     }
-    devices.at[number] = (struct named_device){copy, total_bytes, true};
+    devices.at[number] = (struct named_device){copy, total_bytes, true, false};
     if (ceni_trace.open) {
         describe(number);
     }
@@ -205,6 +207,7 @@ static cen_status start(const char *path, const cen_trace_options *options) {
     ceni_rings_reset();
     put_settings();
     for (size_t i = 0; i < devices.count; i++) {
+        devices.at[i].in_trace = false;
         if (devices.at[i].used) {
             describe(i);
         }

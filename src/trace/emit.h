@@ -66,8 +66,8 @@ void ceni_emit_at(uint64_t ticks, enum ceni_event kind, unsigned device, uint64_
                   uint64_t size, uint64_t stream);
 
 /* Names a device of the process for the traces to come, and starts the one that the environment
- * asks for (CENOTE_TRACE). The number is for ceni_emit. Numbers start at 0 and are reused when the
- * device is gone and no trace is on. */
+ * asks for (CENOTE_TRACE). The number is for ceni_emit. Numbers start at 0 and are given again when
+ * the device is gone, but not in the same trace. */
 unsigned ceni_trace_device_add(const char *name, uint64_t total_bytes);
 void ceni_trace_device_remove(unsigned number);
 

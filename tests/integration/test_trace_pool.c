@@ -41,6 +41,10 @@ static int set_up(void **state) {
 }
 
 static int tear_down(void **state) {
+    cen_trace_stats stats;
+    if (!cen_trace_get_stats(&stats) && stats.on) { /* the test failed on its way */
+        (void)cen_trace_stop();
+    }
     unlink(path);
     return 0;
 }
@@ -301,6 +305,91 @@ static void destroyed_with_blocks(void **state) {
     cen_snapshot_free(s);
 }
 
+/* ---- blocks that move ---- */
+
+enum { MOVABLES = 24 };
+
+static void moved_blocks(void **state) {
+    cen_device *device;
+    cen_pool *pool;
+    cen_movable handles[MOVABLES];
+    cen_host_options host = {.size = sizeof host, .capacity = 256 * MIB, .inline_streams = true};
+    cen_pool_options options = {.size = sizeof options, .page_bytes = 2 * MIB};
+    OK(cen_trace_start(path, NULL));
+    OK(cen_device_open_host(0, &host, &device));
+    OK(cen_pool_create(device, &options, &pool));
+    for (size_t i = 0; i < MOVABLES; i++) {
+        OK(cen_movable_alloc(pool, MIB / 2 + i, 0, &handles[i]));
+    }
+    for (size_t i = 0; i < MOVABLES; i += 2) {
+        OK(cen_movable_free(pool, handles[i], 0));
+    }
+    cen_defragment_report report;
+    cen_defragment_options compact = {.size = sizeof compact, .compact = true, .wait = true};
+    OK(cen_pool_defragment(pool, &compact, &report));
+    assert_true(report.moved_bytes > 0);
+    uint64_t addrs[MOVABLES];
+    for (size_t i = 1; i < MOVABLES; i += 2) {
+        void *addr;
+        OK(cen_movable_pin(pool, handles[i], 0, &addr));
+        OK(cen_movable_unpin(pool, handles[i], 0));
+        addrs[i] = (uintptr_t)addr;
+    }
+    cen_pool_stats stats;
+    OK(cen_pool_get_stats(pool, &stats));
+    OK(cen_trace_stop());
+
+    cen_snapshot *s = read_back();
+    const cen_snapshot_device *d = cen_snapshot_get_device(s, 0);
+    sums sum = run_through(d);
+    assert_int_equal(sum.live, stats.requested_bytes);
+    assert_int_equal(sum.reserved, stats.reserved_bytes);
+    assert_true(sum.allocs > stats.allocs); /* a move is a free and an alloc */
+    check_order(d);
+    for (size_t i = 1; i < MOVABLES; i += 2) {
+        const cen_snapshot_block *b = block_at(d, addrs[i]);
+        assert_non_null(b);
+        assert_int_equal(b->requested, MIB / 2 + i);
+    }
+    cen_snapshot_free(s);
+    OK(cen_pool_destroy(pool));
+    cen_device_close(device);
+}
+
+/* ---- blocks over two devices ---- */
+
+static void global_blocks(void **state) {
+    cen_device *devices[2];
+    cen_global *global;
+    void *spread, *gone;
+    cen_host_options host = {.size = sizeof host, .capacity = 64 * MIB, .inline_streams = true};
+    OK(cen_trace_start(path, NULL));
+    for (int i = 0; i < 2; i++) {
+        OK(cen_device_open_host(i, &host, &devices[i]));
+    }
+    OK(cen_global_create(devices, 2, NULL, &global));
+    cen_global_request request = {.size = sizeof request, .placement = CEN_PLACE_SPLIT};
+    OK(cen_global_alloc(global, 8 * MIB, 1, &request, &spread, NULL));
+    OK(cen_global_alloc(global, 12 * MIB, 1, &request, &gone, NULL));
+    OK(cen_global_free(global, gone, 1, 0));
+    OK(cen_trace_stop());
+    cen_snapshot *s = read_back();
+    const cen_snapshot_device *d = cen_snapshot_get_device(s, 0);
+    assert_int_equal(cen_snapshot_device_count(s), 1); /* nothing was asked for on the other one */
+    assert_int_equal(d->device, 1);
+    sums sum = run_through(d);
+    assert_int_equal(sum.allocs, 2);
+    assert_int_equal(sum.live, 8 * MIB);
+    assert_non_null(block_at(d, (uintptr_t)spread));
+    assert_int_equal(block_at(d, (uintptr_t)spread)->requested, 8 * MIB);
+    cen_snapshot_free(s);
+    OK(cen_global_free(global, spread, 1, 0));
+    OK(cen_global_destroy(global));
+    for (int i = 0; i < 2; i++) {
+        cen_device_close(devices[i]);
+    }
+}
+
 /* ---- steps, private pools, a failure ---- */
 
 static void fail_in_step_five(cen_pool *pool, cen_stream stream) {
@@ -354,6 +443,7 @@ static void a_failure_is_explained(void **state) {
     assert_int_equal(cen_explanation_verdict(explanation), CEN_VERDICT_LEAK); /* as it is written */
     assert_non_null(strstr(text, "8.00 MiB a step stays, from 1 stack: 32.00 MiB now"));
     assert_non_null(strstr(text, "(0, 77)  2.00 MiB held"));
+    assert_non_null(strstr(text, "cen_trace_options.stacks records frames"));
     free(text);
     cen_explanation_free(explanation);
     cen_snapshot_free(s);
@@ -366,6 +456,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(many_threads, set_up, tear_down),
         cmocka_unit_test_setup_teardown(plain_segments, set_up, tear_down),
         cmocka_unit_test_setup_teardown(destroyed_with_blocks, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(moved_blocks, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(global_blocks, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_failure_is_explained, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
