@@ -6,8 +6,9 @@
 # usage: tools/gpu_run.sh [STAGE...]      stages: tests memcheck racecheck benches peers; all of them
 # BUILD (build-portable) holds the programs. OUT (gpu-out) gets three files: log.txt with everything that
 # was printed, results.json with the figures by program, table.txt. CENOTE_TEST_DEVICE (cuda:0) is what is
-# tested. A program may take LIMIT seconds (120; four times that under compute-sanitizer), all of them
-# DEADLINE (570). Prints a verdict a program and a table; exits with 1 if anything failed or was not run.
+# tested; ONLY (a pattern of grep -E) picks programs by name. A program may take LIMIT seconds (120; four
+# times that under compute-sanitizer), all of them DEADLINE (570). Prints a verdict a program and a table;
+# exits with 1 if anything failed or was not run.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 build=${BUILD:-build-portable}
@@ -25,6 +26,10 @@ trap 'rm -rf "$scratch"' EXIT
 rows=()
 bad=0
 SECONDS=0
+only=${ONLY:-.}
+# A library that one suite calls, wherever this machine keeps it.
+CENOTE_CUBLAS=${CENOTE_CUBLAS:-$(find /usr/local /opt /usr/lib -name 'libcublas.so.1[23]' 2>/dev/null | head -1)}
+export CENOTE_CUBLAS
 sanitizer=$(command -v compute-sanitizer ||
     find /usr/local/cuda*/bin -name compute-sanitizer 2>/dev/null | head -1)
 
@@ -55,6 +60,7 @@ verdict() {
 stage() {
     local stage=$1 name=$2 seconds=$3 start=$SECONDS log=$scratch/log status left=$((deadline - SECONDS))
     shift 3
+    grep -qE "$only" <<<"$name" || return 0
     [ "$seconds" -lt $left ] || seconds=$left
     if [ $left -lt 5 ]; then
         verdict "$stage" "$name" none 0 /dev/null

@@ -6,6 +6,7 @@
 #include "cenote/explain.h"
 #include "cenote/global.h"
 #include "cenote/log.h"
+#include "cenote/movable.h"
 #include "cenote/pool.h"
 #include "cenote/snapshot.h"
 #include "cenote/status.h"

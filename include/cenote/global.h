@@ -42,6 +42,8 @@ typedef struct cen_global_options {
     size_t size;
     cen_pool_options pool; /* of each local pool; its own size field too if anything is set */
     bool no_borrowing;     /* local pools stay on their device */
+    bool return_at_once;   /* blocks of the global pool's own go back to the driver when they are
+                              free, instead of being kept for the next one alike */
     bool allow_host;       /* pages in host memory are used when no device has room */
     uint64_t host_bytes;   /* at most so many of them; default: no limit */
     uint64_t small_bytes;  /* blocks up to this come from the local pool; default 32 MiB */
@@ -70,7 +72,8 @@ typedef enum cen_placement {
     CEN_PLACE_LOCAL,   /* on the device, or nowhere */
     CEN_PLACE_PEER,    /* on a peer, as chosen by AUTO */
     CEN_PLACE_SPLIT,   /* equal parts, one a device, the device asked for first */
-    CEN_PLACE_STRIPED, /* stripes in turn over the devices, the device asked for first */
+    CEN_PLACE_STRIPED, /* stripes in turn over the devices, the device asked for first; with weights
+                          in proportion to them */
     CEN_PLACE_WEIGHTED, /* one part a device, in proportion to the weights */
     CEN_PLACE_HOST
 } cen_placement;
@@ -83,8 +86,8 @@ typedef struct cen_global_request {
     cen_stream stream;     /* of the device: the work that the block is for */
     uint64_t stripe_bytes; /* STRIPED: rounded up to the granularity; default: a 64th of the block,
                               at least 2 MiB */
-    const double *weights; /* WEIGHTED: one for each device, none negative, some positive; NULL: by
-                              the room that each has */
+    const double *weights; /* WEIGHTED, STRIPED: one for each device, none negative, some positive;
+                              NULL: by the room that each has, stripes equally */
 } cen_global_request;
 
 /* Where a block lies. */
@@ -128,7 +131,8 @@ CEN_API cen_status cen_global_home(cen_global *global, const void *byte, int *de
 typedef struct cen_global_room {
     uint64_t total_bytes; /* of memory; the host: what it may be asked for, UINT64_MAX: unlimited */
     uint64_t free_bytes;  /* as the driver says */
-    uint64_t idle_bytes;  /* in idle pages of its local pool, whoever's pages they are */
+    uint64_t idle_bytes;  /* in idle pages of its local pool, whoever's they are, and of its own in
+                             what the global pool keeps for the next block alike */
     uint64_t pool_bytes;  /* of its memory, held by its local pool */
     uint64_t global_bytes;   /* of its memory, in blocks of the global pool, pending ones too */
     uint64_t lent_bytes;     /* of its memory, held by other local pools */

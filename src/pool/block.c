@@ -11,7 +11,7 @@
 
 #define BIN_DEPTH 32
 
-static unsigned bin_of(uint64_t size) {
+unsigned ceni_bin_of(uint64_t size) {
     uint64_t units = size / CEN_POOL_ALIGNMENT;
     unsigned log = 63 - (unsigned)__builtin_clzll(units | 1);
     if (log < 4) {
@@ -100,7 +100,7 @@ ceni_block *ceni_heap_find(ceni_heap *heap, uint64_t size, uint64_t alignment) {
     if (!heap) {
         return NULL;
     }
-    unsigned bin = bin_of(size);
+    unsigned bin = ceni_bin_of(size);
     ceni_block *found = find_in_own_bin(heap, bin, size, alignment);
     while (!found && (bin = ceni_heap_bin(heap, bin + 1)) < CENI_BINS) {
         found = first_fit(heap->bins[bin], size, alignment, BIN_DEPTH);
@@ -139,7 +139,7 @@ void ceni_block_unlink(ceni_block *block) {
 void ceni_block_bin(cen_pool *pool, ceni_block *block) {
     /* The heap exists: whoever brings a stream to a line makes it first. */
     ceni_heap *heap = ceni_heap_get(pool, block->line, block->stream, false);
-    unsigned bin = bin_of(block->size);
+    unsigned bin = ceni_bin_of(block->size);
     ceni_block *after = NULL, *at = heap->bins[bin];
     for (int depth = BIN_DEPTH; at && depth; depth--, after = at, at = at->bin_next) {
         if (at->size > block->size || (at->size == block->size && at->addr > block->addr)) {
@@ -163,7 +163,7 @@ void ceni_block_bin(cen_pool *pool, ceni_block *block) {
 void ceni_block_unbin(ceni_block *block) {
     /* A free block has a heap; analysers that follow one path only cannot know. */
     ceni_heap *heap = block->heap;
-    unsigned bin = bin_of(block->size);
+    unsigned bin = ceni_bin_of(block->size);
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
     *(block->bin_prev ? &block->bin_prev->bin_next : &heap->bins[bin]) = block->bin_next;
     if (block->bin_next) {
@@ -212,6 +212,7 @@ void ceni_block_release(cen_pool *pool, ceni_block *block, ceni_pstream *stream,
     }
     block->kind = CENI_BLOCK_FREE;
     block->requested = 0;
+    block->movable = 0;
     block->slab = NULL;
     block->stream = stream;
     block->epoch = epoch;
@@ -272,6 +273,24 @@ uint64_t ceni_line_free(const ceni_line *line) {
         sum += h->free_bytes;
     }
     return sum;
+}
+
+uint64_t ceni_line_largest(const ceni_line *line) {
+    uint64_t largest = 0;
+    for (const ceni_heap *h = line->heaps; h; h = h->next) {
+        unsigned word = CENI_BINS / 64;
+        while (word && !h->map[word - 1]) {
+            word--;
+        }
+        if (!word) {
+            continue;
+        }
+        unsigned bin = word * 64 - 1 - (unsigned)__builtin_clzll(h->map[word - 1]);
+        for (const ceni_block *b = h->bins[bin]; b; b = b->bin_next) {
+            largest = b->size > largest ? b->size : largest;
+        }
+    }
+    return largest;
 }
 
 void ceni_line_merge(cen_pool *pool, ceni_line *line) {

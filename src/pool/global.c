@@ -62,13 +62,16 @@ int ceni_global_number(const cen_global *global, const ceni_home *home) {
 
 static bool reclaim(void *arg, uint64_t bytes) {
     const ceni_member *m = arg;
-    bool finished = ceni_spans_finish(m->global, false);
-    uint64_t free_bytes = ceni_global_driver_free(m->global, m->number);
-    if (free_bytes < bytes &&
-        ceni_global_take_back(m->global, m->number, bytes - free_bytes, true, true)) {
-        return true;
+    cen_global *g = m->global;
+    uint64_t free_bytes = ceni_global_driver_free(g, m->number);
+    bool finished = ceni_spans_finish(g, false);
+    bool room = ceni_global_make_room(g, m->number, bytes, false);
+    if (!room && ceni_spans_finish(g, true)) {
+        finished = true;
+        room = ceni_global_make_room(g, m->number, bytes, false);
     }
-    return ceni_spans_finish(m->global, true) || finished;
+    room = room || ceni_global_make_room(g, m->number, bytes, true);
+    return room || finished || ceni_global_driver_free(g, m->number) > free_bytes;
 }
 
 static bool lender(void *arg, uint64_t bytes, unsigned attempt, ceni_home *home) {
@@ -88,6 +91,7 @@ static bool lender(void *arg, uint64_t bytes, unsigned attempt, ceni_home *home)
         }
     }
     if (attempt == 0 && g->options.allow_host && ceni_global_host_left(g) >= size) {
+        (void)ceni_spans_return(g, CEN_GLOBAL_HOST, UINT64_MAX); /* the limit is for both */
         *home = ceni_global_home_of(g, CEN_GLOBAL_HOST, m->number);
         return true;
     }
@@ -275,6 +279,7 @@ void ceni_global_lose(cen_global *g, int number) {
     ceni_log(CEN_LOG_WARN, "global pool: device %d is lost; its memory is not used any more",
              number);
     ceni_home home = {g->members[number].device, false};
+    (void)ceni_spans_return(g, number, UINT64_MAX);
     for (size_t i = 0; i < g->count; i++) {
         cen_pool *pool = g->members[i].pool;
         ceni_pool_enter(pool);

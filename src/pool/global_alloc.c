@@ -18,12 +18,17 @@ typedef struct attempt {
     ceni_span *span;
 } attempt;
 
-/* One way of placing a block: makes room where it is to lie, and makes it. */
+/* One way of placing a block: as one that was kept, else it is made where room was made. */
 static cen_status try_layout(attempt *a, const ceni_layout *layout) {
     uint64_t wanted[CEN_GLOBAL_DEVICES] = {0};
+    if ((a->span = ceni_span_again(a->g, a->device, a->bytes, layout))) {
+        return CEN_OK;
+    }
     for (size_t i = 0; i < layout->count; i++) {
         if (layout->parts[i].home >= 0) {
             wanted[layout->parts[i].home] += layout->parts[i].size;
+        } else {
+            (void)ceni_spans_return(a->g, CEN_GLOBAL_HOST, UINT64_MAX);
         }
     }
     for (size_t i = 0; i < a->g->count; i++) {
@@ -37,18 +42,17 @@ static cen_status try_layout(attempt *a, const ceni_layout *layout) {
 }
 
 static cen_status try_one(attempt *a, int home) {
-    ceni_layout layout = {0};
+    ceni_span_page part = {.home = home, .size = a->size};
+    ceni_layout layout = {.parts = &part, .count = 1};
     bool wait = a->last && home != CEN_GLOBAL_HOST;
-    if (!wait && ceni_global_room_of(a->g, home) < a->size) {
-        return CEN_ERR_DEVICE_MEMORY;
-    }
-    cen_status status = ceni_layout_one(a->size, home, &layout);
     layout.placement = home == CEN_GLOBAL_HOST ? CEN_PLACE_HOST
                        : home == a->device     ? CEN_PLACE_LOCAL
                                                : CEN_PLACE_PEER;
-    status = status ? status : try_layout(a, &layout);
-    ceni_free(layout.parts);
-    return status;
+    if ((a->span = ceni_span_again(a->g, a->device, a->bytes, &layout))) {
+        return CEN_OK; /* without asking anybody for room */
+    }
+    return wait || ceni_global_room_of(a->g, home) >= a->size ? try_layout(a, &layout)
+                                                              : CEN_ERR_DEVICE_MEMORY;
 }
 
 /* A peer that turns out to be lost is no reason not to try the next one. */

@@ -145,6 +145,15 @@ static const char *check_span(const cen_global *g, const ceni_span *s, const cen
 static const char *check_spans(const cen_global *g) {
     sums sum = {{0}, {0}, 0, 0};
     const char *wrong = NULL;
+    for (size_t i = 0; i < g->count; i++) {
+        uint64_t kept = 0;
+        for (const ceni_span *s = g->kept; s; s = s->next) {
+            kept += ceni_span_bytes(s, (int)i);
+        }
+        if (atomic_load(&g->members[i].kept_bytes) < kept) {
+            return "a device's figures are not the sum of what is kept";
+        }
+    }
     for (size_t i = 0; i < g->span_count && !wrong; i++) {
         wrong = check_span(g, g->spans[i], i ? g->spans[i - 1] : NULL, &sum);
     }

@@ -6,8 +6,10 @@
  * by address.
  *
  * Freeing a span records an event on every stream that uses it; it is pending until all are
- * complete, and looked at whenever memory is wanted. A span that could not be returned, because a
- * call failed, is in no table any more and tried again each time.
+ * complete, and looked at whenever memory is wanted. Then it is kept, mapped as it is, for the next
+ * block of its layout, and returned when anybody lacks its memory: what was used costs the driver
+ * as much time to give out again as it takes to clear it. A span that could not be returned,
+ * because a call failed, is in no table any more and tried again each time.
  *
  * Locks: global->lock guards the spans, and is never held while a local pool is called. What local
  * pools ask of their neighbours they ask without their own lock. global->finishing lets one thread
@@ -30,6 +32,7 @@ typedef struct ceni_member {
     uint64_t granted;              /* bit n: device n can reach this device's memory */
     _Atomic uint64_t global_bytes; /* of its memory, in spans */
     _Atomic uint64_t pending_bytes;
+    _Atomic uint64_t kept_bytes; /* in spans that wait for their next use; not in global_bytes */
     atomic_bool lost;
 } ceni_member;
 
@@ -50,7 +53,8 @@ typedef struct ceni_span_use {
 
 typedef struct ceni_span {
     uint64_t addr, size, requested;
-    int device; /* that it was asked for on, through which it is mapped */
+    int device; /* that it was asked for on */
+    int mapper; /* through which it is mapped */
     cen_placement placement;
     uint64_t reachable, driver_ns;
     ceni_span_page *pages; /* none: a block of the device's local pool */
@@ -60,7 +64,7 @@ typedef struct ceni_span {
     ceni_span_use *uses;
     size_t use_count, use_capacity;
     bool pending;           /* freed, not complete */
-    struct ceni_span *next; /* of those that are about to be returned */
+    struct ceni_span *next; /* of those kept, or about to be returned */
 } ceni_span;
 
 struct cen_global {
@@ -69,6 +73,7 @@ struct cen_global {
     size_t count;
     ceni_member members[CEN_GLOBAL_DEVICES];
     _Atomic uint64_t host_bytes; /* in spans */
+    _Atomic uint64_t host_kept;
 
     ceni_lock finishing;
     _Atomic uint64_t finished; /* spans so far */
@@ -78,6 +83,7 @@ struct cen_global {
     ceni_span **spans; /* by address */
     size_t span_count, span_capacity;
     _Atomic size_t pending_count, stuck_count;
+    ceni_span *kept;  /* the latest first */
     ceni_span *stuck; /* could not be returned yet */
 };
 
@@ -106,7 +112,6 @@ void ceni_global_lose(cen_global *global, int number);
 cen_device *ceni_global_mapper(const cen_global *global, int number);
 
 /* global_layout.c: how a block would lie. Each returns CEN_OK, or why it cannot. */
-cen_status ceni_layout_one(uint64_t size, int home, ceni_layout *layout);
 cen_status ceni_layout_asked(cen_global *global, uint64_t size, int device,
                              const cen_global_request *request, ceni_layout *layout);
 /* Over all devices in reach, as much of each as it has room. CEN_ERR_DEVICE_MEMORY: too little. */
@@ -136,6 +141,20 @@ bool ceni_spans_finish(cen_global *global, bool wait);
 void ceni_spans_close(cen_global *global);
 /* The member whose local pool an address belongs to, or NULL. */
 ceni_member *ceni_global_owner(cen_global *global, const void *block);
+
+/* Destroys the events of its uses. */
+void ceni_span_forget_uses(cen_global *global, ceni_span *span);
+
+/* global_keep.c: spans between two uses. */
+/* Keeps a span, or returns it to the driver. False: that has to be tried again. */
+bool ceni_span_keep(cen_global *global, ceni_span *span);
+/* A kept span of just this layout, or NULL. */
+ceni_span *ceni_span_again(cen_global *global, int device, uint64_t bytes,
+                           const ceni_layout *layout);
+/* Returns kept spans until `bytes` of a home went back (CEN_GLOBAL_ALL: of any); how many did. */
+uint64_t ceni_spans_return(cen_global *global, int home, uint64_t bytes);
+/* Bytes of a span that lie in one home. */
+uint64_t ceni_span_bytes(const ceni_span *span, int home);
 
 /* global_room.c */
 bool ceni_global_capturing(cen_global *global);

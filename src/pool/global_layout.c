@@ -21,10 +21,6 @@ static cen_status add_part(ceni_layout *l, int home, uint64_t size) {
     return CEN_OK;
 }
 
-cen_status ceni_layout_one(uint64_t size, int home, ceni_layout *layout) {
-    return add_part(layout, home, size);
-}
-
 /* The device asked for first, then those it reaches, by number. */
 static size_t in_reach(const cen_global *g, int device, int order[CEN_GLOBAL_DEVICES]) {
     size_t count = 0;
@@ -91,11 +87,16 @@ cen_status ceni_layout_by_room(cen_global *g, uint64_t size, int device, ceni_la
                       : by_weight(g, size, order, count, weights, room, layout);
 }
 
-static cen_status weighted(cen_global *g, uint64_t size, int device, const double *given,
-                           ceni_layout *layout) {
-    int order[CEN_GLOBAL_DEVICES];
-    double weights[CEN_GLOBAL_DEVICES], sum = 0;
-    size_t count = in_reach(g, device, order);
+/* The weights of the devices in reach, in their order; NULL: equal ones. */
+static cen_status read_weights(const cen_global *g, int device, const double *given,
+                               const int *order, size_t count, double *weights) {
+    double sum = 0;
+    for (size_t i = 0; i < count && !given; i++) {
+        weights[i] = 1;
+    }
+    if (!given) {
+        return CEN_OK;
+    }
     for (size_t i = 0; i < g->count; i++) {
         bool in = false;
         for (size_t k = 0; k < count; k++) {
@@ -113,16 +114,25 @@ static cen_status weighted(cen_global *g, uint64_t size, int device, const doubl
         weights[i] = given[order[i]];
         sum += weights[i];
     }
-    if (!(sum > 0)) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_global_alloc: all weights are 0");
-    }
-    return by_weight(g, size, order, count, weights, NULL, layout);
+    return sum > 0 ? CEN_OK : ceni_fail(CEN_ERR_INVALID, "cen_global_alloc: all weights are 0");
 }
 
-static cen_status striped(cen_global *g, uint64_t size, int device, uint64_t stripe,
-                          ceni_layout *layout) {
-    int order[CEN_GLOBAL_DEVICES];
-    size_t count = in_reach(g, device, order);
+/* Who is next: the one that is farthest behind its share of what was dealt so far. */
+static size_t deal(double *credit, const double *weights, size_t count) {
+    size_t next = 0;
+    double sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        sum += weights[i];
+        credit[i] += weights[i];
+        next = credit[i] > credit[next] ? i : next;
+    }
+    credit[next] -= sum;
+    return next;
+}
+
+static cen_status striped(const cen_global *g, uint64_t size, const int *order, size_t count,
+                          const double *weights, uint64_t stripe, ceni_layout *layout) {
+    double credit[CEN_GLOBAL_DEVICES] = {0};
     if (!stripe) {
         stripe = size / STRIPES > STRIPE_MIN ? size / STRIPES : STRIPE_MIN;
     }
@@ -137,8 +147,9 @@ static cen_status striped(cen_global *g, uint64_t size, int device, uint64_t str
                          STRIPES_MAX);
     }
     cen_status status = CEN_OK;
-    for (uint64_t at = 0, i = 0; at < size && !status; at += stripe, i++) {
-        status = add_part(layout, order[i % count], size - at < stripe ? size - at : stripe);
+    for (uint64_t at = 0; at < size && !status; at += stripe) {
+        size_t next = deal(credit, weights, count);
+        status = add_part(layout, order[next], size - at < stripe ? size - at : stripe);
     }
     return status;
 }
@@ -147,21 +158,21 @@ cen_status ceni_layout_asked(cen_global *g, uint64_t size, int device,
                              const cen_global_request *request, ceni_layout *layout) {
     int order[CEN_GLOBAL_DEVICES];
     size_t count = in_reach(g, device, order);
-    double equal[CEN_GLOBAL_DEVICES];
+    double weights[CEN_GLOBAL_DEVICES];
     if (count < 2) {
         return ceni_fail(CEN_ERR_UNSUPPORTED, "cen_global_alloc: device %d reaches no peer",
                          device);
     }
     layout->placement = request->placement;
-    if (request->placement == CEN_PLACE_STRIPED) {
-        return striped(g, size, device, request->stripe_bytes, layout);
+    if (request->placement == CEN_PLACE_WEIGHTED && !request->weights) {
+        return ceni_layout_by_room(g, size, device, layout);
     }
-    if (request->placement == CEN_PLACE_WEIGHTED) {
-        return request->weights ? weighted(g, size, device, request->weights, layout)
-                                : ceni_layout_by_room(g, size, device, layout);
+    const double *given = request->placement == CEN_PLACE_SPLIT ? NULL : request->weights;
+    cen_status status = read_weights(g, device, given, order, count, weights);
+    if (status) {
+        return status;
     }
-    for (size_t i = 0; i < count; i++) {
-        equal[i] = 1;
-    }
-    return by_weight(g, size, order, count, equal, NULL, layout);
+    return request->placement == CEN_PLACE_STRIPED
+               ? striped(g, size, order, count, weights, request->stripe_bytes, layout)
+               : by_weight(g, size, order, count, weights, NULL, layout);
 }

@@ -53,6 +53,7 @@ uint64_t ceni_global_host_left(cen_global *g) {
     if (!g->options.allow_host) {
         return 0;
     }
+    /* What is kept goes back when its room is wanted. */
     uint64_t used = atomic_load(&g->host_bytes) + host_held(g).bytes;
     uint64_t limit = g->options.host_bytes ? g->options.host_bytes : UINT64_MAX;
     return limit > used ? limit - used : 0;
@@ -78,7 +79,9 @@ uint64_t ceni_global_room_of(cen_global *g, int home) {
         return ceni_global_host_left(g);
     }
     uint64_t free_bytes = ceni_global_driver_free(g, home);
-    return atomic_load(&g->members[home].lost) ? 0 : free_bytes + held_of(g, home, true).idle;
+    return atomic_load(&g->members[home].lost) ? 0
+                                               : free_bytes + held_of(g, home, true).idle +
+                                                     atomic_load(&g->members[home].kept_bytes);
 }
 
 /* Idle pages of a home in one local pool go back, also after moves; `wait`: what is pending too.
@@ -145,7 +148,8 @@ bool ceni_global_make_room(cen_global *g, int number, uint64_t bytes, bool last)
     if (free_bytes >= bytes || ceni_global_capturing(g)) {
         return free_bytes >= bytes;
     }
-    uint64_t lack = bytes - free_bytes;
+    uint64_t lack = bytes - free_bytes, kept = ceni_spans_return(g, number, lack);
+    lack -= kept < lack ? kept : lack;
     ceni_home home = {g->members[number].device, false};
     for (size_t i = 0; i < g->count && lack; i++) {
         uint64_t returned = release_from(g->members[i].pool, &home, lack, false);
@@ -216,14 +220,15 @@ static void room_of_device(cen_global *g, int number, cen_global_room *room) {
     ceni_held lent = held_of(g, number, false);
     room->total_bytes = m->device->total_bytes;
     room->free_bytes = ceni_global_driver_free(g, number);
-    room->idle_bytes = all.idle;
+    room->idle_bytes = all.idle + atomic_load(&m->kept_bytes);
     room->pool_bytes = own.bytes;
     room->borrowed_bytes = all.bytes - own.bytes;
     room->lent_bytes = lent.bytes;
     room->global_bytes = atomic_load(&m->global_bytes);
     room->pending_bytes = atomic_load(&m->pending_bytes);
     room->lost = atomic_load(&m->lost);
-    room->available_bytes = room->lost ? 0 : room->free_bytes + own.idle + lent.idle;
+    room->available_bytes =
+        room->lost ? 0 : room->free_bytes + own.idle + lent.idle + atomic_load(&m->kept_bytes);
     room->largest_bytes = room->available_bytes / g->granularity * g->granularity;
 }
 
@@ -234,7 +239,7 @@ static void room_of_host(cen_global *g, cen_global_room *room) {
                         : g->options.host_bytes ? g->options.host_bytes
                                                 : UINT64_MAX;
     room->free_bytes = ceni_global_host_left(g);
-    room->idle_bytes = held.idle;
+    room->idle_bytes = held.idle + atomic_load(&g->host_kept);
     room->lent_bytes = held.bytes;
     room->global_bytes = spans;
     room->available_bytes = room->free_bytes;

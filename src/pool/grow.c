@@ -270,15 +270,31 @@ static void commit(cen_pool *pool, const ceni_line *line, plan *p, ceni_pstream 
     }
 }
 
+static bool find_gap(cen_pool *pool, ceni_line *line, uint64_t need, const ceni_pstream *stream,
+                     plan *p) {
+    if (ceni_line_gap(pool, line, need, stream, &p->gap)) {
+        return true;
+    }
+    ceni_line_drop_inactive(pool, line);
+    return ceni_line_gap(pool, line, need, stream, &p->gap);
+}
+
+/* Makes what follows unable to fail. Each moved page can split the blocks at its two ends, and
+ * appears as one. */
+static cen_status order_moves(cen_pool *pool, const plan *p, ceni_pstream *stream) {
+    cen_status status = CEN_OK;
+    for (size_t i = 0; i < p->moves && !status; i++) {
+        status = ceni_page_order(pool, p->idle.items[i].page, stream);
+    }
+    return status ? status : ceni_blocks_ready(pool, 3 * p->moves + p->makes + 2);
+}
+
 enum how { GROW, GROW_EXACTLY, CREATE_ONLY };
 
 static cen_status prepare(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream,
                           enum how how, plan *p) {
-    if (!ceni_line_gap(pool, line, need, stream, &p->gap)) {
-        ceni_line_drop_inactive(pool, line);
-        if (!ceni_line_gap(pool, line, need, stream, &p->gap)) {
-            return CEN_ERR_DEVICE_MEMORY;
-        }
+    if (!find_gap(pool, line, need, stream, p)) {
+        return CEN_ERR_DEVICE_MEMORY;
     }
     uint64_t have = how == CREATE_ONLY ? 0 : p->gap.have;
     uint64_t lack = need - (have < need ? have : need);
@@ -293,14 +309,10 @@ static cen_status prepare(cen_pool *pool, ceni_line *line, uint64_t need, ceni_p
     while (p->moves && p->moved_bytes > p->gap.room) {
         p->moved_bytes -= p->idle.items[--p->moves].page->size;
     }
-    for (size_t i = 0; i < p->moves && !status; i++) {
-        status = ceni_page_order(pool, p->idle.items[i].page, stream);
-    }
-    if (!status && p->moved_bytes < lack) {
+    if (p->moved_bytes < lack) {
         status = make_pages(pool, line, lack - p->moved_bytes, how != GROW, p);
     }
-    /* Each moved page can split the blocks at its two ends, and appears as one. */
-    return status ? status : ceni_blocks_ready(pool, 3 * p->moves + p->makes + 2);
+    return status ? status : order_moves(pool, p, stream);
 }
 
 static cen_status grow_plain(cen_pool *pool, ceni_line *line, uint64_t need, bool must) {
@@ -337,6 +349,23 @@ static cen_status grow_plain(cen_pool *pool, ceni_line *line, uint64_t need, boo
     return CEN_OK;
 }
 
+/* Maps what was prepared, if it could be. */
+static cen_status carry_out(cen_pool *pool, ceni_line *line, plan *p, ceni_pstream *stream,
+                            cen_status status) {
+    if (!status) {
+        status = map_pages(pool, line, p);
+    }
+    if (status) {
+        roll_back(pool, line, p);
+    } else {
+        commit(pool, line, p, stream);
+    }
+    ceni_free(p->idle.items);
+    ceni_free(p->made);
+    ceni_free(p->segments);
+    return status;
+}
+
 static cen_status grow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream,
                        enum how how, const ceni_home *home) {
     cen_status status = ceni_line_open(pool, line);
@@ -351,18 +380,39 @@ static cen_status grow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstr
     p.need = need;
     p.home = home ? *home : (ceni_home){pool->device, false};
     status = prepare(pool, line, need, stream, how, &p);
-    if (!status) {
-        status = map_pages(pool, line, &p);
+    return carry_out(pool, line, &p, stream, status);
+}
+
+/* All idle pages behind what is free already, if that makes more than `above`; some of them now. */
+static cen_status prepare_regroup(cen_pool *pool, ceni_line *line, uint64_t above, size_t most,
+                                  ceni_pstream *stream, plan *p) {
+    uint64_t aim = above + pool->granularity;
+    cen_status status = CEN_ERR_DEVICE_MEMORY;
+    if (find_gap(pool, line, aim, stream, p) && !(status = find_idle(pool, line, stream, p))) {
+        choose_moves(p, UINT64_MAX);
     }
-    if (status) {
-        roll_back(pool, line, &p);
-    } else {
-        commit(pool, line, &p, stream);
+    while (p->moves && p->moved_bytes > p->gap.room) {
+        p->moved_bytes -= p->idle.items[--p->moves].page->size;
     }
-    ceni_free(p.idle.items);
-    ceni_free(p.made);
-    ceni_free(p.segments);
-    return status;
+    if (!status && (!p->moves || p->gap.have + p->moved_bytes < aim)) {
+        status = CEN_ERR_DEVICE_MEMORY;
+    }
+    while (p->moves > most) {
+        p->moved_bytes -= p->idle.items[--p->moves].page->size;
+    }
+    p->need = p->gap.have + p->moved_bytes;
+    return status ? status : order_moves(pool, p, stream);
+}
+
+cen_status ceni_line_regroup(cen_pool *pool, ceni_line *line, uint64_t above, size_t most,
+                             ceni_pstream *stream) {
+    if (!ceni_heap_get(pool, line, stream, true)) {
+        return CEN_ERR_HOST_MEMORY;
+    }
+    plan p;
+    memset(&p, 0, sizeof p);
+    cen_status status = prepare_regroup(pool, line, above, most, stream, &p);
+    return carry_out(pool, line, &p, stream, status);
 }
 
 cen_status ceni_line_grow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream,

@@ -18,10 +18,14 @@ static uint64_t need_of(const request *r) {
     return r->alignment > CEN_POOL_ALIGNMENT ? r->size + r->alignment : r->size;
 }
 
+enum ceni_rank ceni_rank_of(uint64_t size) {
+    return size < CENI_SMALL_LIMIT    ? CENI_SMALL
+           : size < CENI_MEDIUM_LIMIT ? CENI_MEDIUM
+                                      : CENI_LARGE;
+}
+
 static ceni_line *line_of(ceni_arena *arena, uint64_t size) {
-    return &arena->lines[size < CENI_SMALL_LIMIT    ? CENI_SMALL
-                         : size < CENI_MEDIUM_LIMIT ? CENI_MEDIUM
-                                                    : CENI_LARGE];
+    return &arena->lines[ceni_rank_of(size)];
 }
 
 /* The best fit of the stream's free blocks and anyone's; of two equals, that of the younger heap.
@@ -98,6 +102,13 @@ static void trim_and_grow(cen_pool *pool, request *r) {
     }
 }
 
+/* Movable blocks make way; the pages they leave are mapped behind them in stream order. */
+static void compact(cen_pool *pool, request *r) {
+    if (ceni_pool_compact(pool)) {
+        grow_exactly(pool, r);
+    }
+}
+
 /* A hole among blocks of the other sizes, or in a released private pool. */
 static void elsewhere(cen_pool *pool, request *r) {
     ceni_line *own = r->line;
@@ -117,7 +128,7 @@ static void elsewhere(cen_pool *pool, request *r) {
 }
 
 static void (*const rungs[])(cen_pool *, request *) = {
-    settle, gather, reactivate, neighbour, grow, drain, grow_exactly, elsewhere, trim_and_grow,
+    settle, gather, reactivate, neighbour, grow, drain, grow_exactly, elsewhere, compact, trim_and_grow,
 };
 
 static uint64_t free_bytes(const cen_pool *pool, const ceni_arena *arena, const ceni_pstream *only,

@@ -76,7 +76,7 @@ cen_status ceni_pool_refuse(const cen_pool *pool, const char *call) {
 }
 
 #ifdef CENI_DEBUG
-static void debug_verify(cen_pool *pool) {
+void ceni_pool_check_often(cen_pool *pool) {
     if (++pool->debug_ops % VERIFY_EVERY) {
         return;
     }
@@ -86,8 +86,6 @@ static void debug_verify(cen_pool *pool) {
                  (unsigned long long)pool->debug_ops);
     }
 }
-#else
-#define debug_verify(pool) ((void)(pool))
 #endif
 
 void ceni_arena_open(ceni_arena *arena, uint64_t id) {
@@ -238,6 +236,11 @@ cen_status cen_pool_destroy(cen_pool *pool) {
     ceni_slabs_close(pool);
     ceni_pool_close_lines(pool);
     ceni_lock_leave(&pool->lock);
+    if (pool->mover) {
+        (void)cen_stream_destroy(pool->device, pool->mover->handle);
+    }
+    ceni_movables_close(pool);
+    ceni_habit_close(pool);
     free_descriptors(pool);
     close_streams(pool);
     ceni_index_close(pool);
@@ -300,6 +303,9 @@ static ceni_block *take_parked(cen_pool *pool, uint64_t size, uint64_t alignment
 static cen_status alloc_block(cen_pool *pool, uint64_t size, uint64_t alignment, uint64_t requested,
                               ceni_pstream *stream, void **out) {
     ceni_lock_take(&pool->lock);
+    if (pool->habit) {
+        ceni_pool_habit(pool);
+    }
     ceni_arena *route = atomic_load_explicit(&stream->route, memory_order_relaxed);
     ceni_block *block = route ? NULL : take_parked(pool, size, alignment, requested, stream);
     cen_status status = CEN_OK;
@@ -313,7 +319,7 @@ static cen_status alloc_block(cen_pool *pool, uint64_t size, uint64_t alignment,
         ceni_pool_count_requested(pool, (int64_t)requested);
         *out = (void *)(uintptr_t)block->addr;
     }
-    debug_verify(pool);
+    ceni_pool_check_often(pool);
     ceni_lock_leave(&pool->lock);
     return status;
 }
@@ -373,6 +379,12 @@ cen_status ceni_pool_block_at(cen_pool *pool, const void *ptr, const char *call,
 static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream) {
     ceni_block *b;
     cen_status status = ceni_pool_block_at(pool, ptr, "cen_pool_free", &b);
+    if (!status && b->movable) {
+        status = ceni_fail(CEN_ERR_INVALID,
+                           "cen_pool_free: %p is a movable block: its handle is "
+                           "freed, with cen_movable_free",
+                           ptr);
+    }
     if (status) {
         return status;
     }
@@ -382,6 +394,7 @@ static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream) {
     uint64_t requested = b->requested;
     ceni_use_drop(&b->uses, stream); /* what it does comes before the reuse in any case */
     if (b->uses) {
+        ceni_uses_end(b->uses);
         if ((status = ceni_pending_add(pool, b, NULL, b->uses))) {
             return status;
         }
@@ -419,7 +432,10 @@ cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream) {
     }
     ceni_lock_take(&pool->lock);
     status = free_block(pool, block, s);
-    debug_verify(pool);
+    if (pool->habit) {
+        ceni_pool_habit(pool);
+    }
+    ceni_pool_check_often(pool);
     ceni_lock_leave(&pool->lock);
     return status;
 }
@@ -438,9 +454,16 @@ cen_status cen_pool_use(cen_pool *pool, void *block, cen_stream stream) {
     ceni_block *b;
     if (slab) {
         status = ceni_slab_use(pool, slab, block, s);
-    } else if (!(status = ceni_pool_block_at(pool, block, "cen_pool_use", &b)) &&
-               (status = ceni_use_add(&b->uses, s))) {
-        (void)ceni_fail(status, "cen_pool_use: no memory");
+    } else if (!(status = ceni_pool_block_at(pool, block, "cen_pool_use", &b))) {
+        status = b->movable ? CEN_ERR_INVALID : ceni_use_add(&b->uses, s);
+        if (status) {
+            (void)ceni_fail(status,
+                            status == CEN_ERR_INVALID
+                                ? "cen_pool_use: %p is a movable block: its unpins say who "
+                                  "uses it"
+                                : "cen_pool_use: no memory to note a use of %p",
+                            block);
+        }
     }
     ceni_lock_leave(&pool->lock);
     return status;

@@ -96,8 +96,8 @@ enum ceni_block_kind {
     CENI_BLOCK_LIVE,
     CENI_BLOCK_SLAB,
     CENI_BLOCK_PENDING,
-    CENI_BLOCK_PARKED,
-    CENI_BLOCK_DEAD /* was freed on a page that is dead: never used again */
+    CENI_BLOCK_PARKED, /* in no heap, and not counted as allocated */
+    CENI_BLOCK_DEAD    /* the same, freed on a page that is dead: never used again */
 };
 
 struct ceni_block {
@@ -113,12 +113,21 @@ struct ceni_block {
     ceni_slab *slab;
     uint8_t kind;
     bool wall; /* does not merge with the block before it: another plain segment begins here */
+    uint32_t movable; /* the number of its handle, from 1; 0: it stays where it is */
 };
+
+/* What a handle stands for. */
+typedef struct ceni_movable {
+    ceni_block *block; /* NULL: nothing */
+    uint32_t generation;
+    uint32_t pins;
+    uint32_t next; /* with nothing: the number of the next one with nothing; 0: none */
+} ceni_movable;
 
 /* A stream that uses a block besides the one it was allocated on. */
 typedef struct ceni_use {
     ceni_pstream *stream;
-    uint64_t epoch; /* set when the block is freed */
+    uint64_t epoch; /* the last of its epochs to use it: set at the free, or at an unpin */
     struct ceni_use *next;
 } ceni_use;
 
@@ -151,7 +160,8 @@ struct ceni_line {
     const ceni_pstream *no_idle_for;
     uint64_t no_run_at, no_run_need; /* the same of joining free blocks to one so large */
     const ceni_pstream *no_run_for;
-    bool has_gaps; /* between its segments, not only after them */
+    uint64_t no_hole[2]; /* scratch of evacuate.c: no hole of so much; the same with idle pages */
+    bool has_gaps;       /* between its segments, not only after them */
 };
 
 struct ceni_arena {
@@ -259,6 +269,7 @@ struct cen_pool {
     ceni_block *parked;       /* the block freed last, if it is not merged yet */
     size_t dead_pages;        /* of devices that are lost */
     ceni_block *spare_blocks; /* descriptors */
+    struct ceni_habit *habit; /* of defragmenting by itself, or NULL (defragment.c) */
     size_t stream_count;
     unsigned freeing_streams;         /* with frees since the last look at streams */
     unsigned since_settled;           /* allocations since streams were last looked at */
@@ -287,6 +298,11 @@ struct cen_pool {
     uint64_t budget_time;
     uint64_t stamp;
     uint64_t debug_ops; /* debug builds: counts towards the next check */
+    ceni_movable *movables;
+    size_t movable_count, movable_capacity;
+    size_t movable_live;
+    uint32_t free_movable; /* the number of the first with nothing; 0: none */
+    ceni_pstream *mover;   /* the stream that copies blocks elsewhere, once there is one */
 
     _Alignas(64) _Atomic int64_t requested_shards; /* written under a shard's lock */
 };
@@ -309,6 +325,15 @@ void ceni_pool_enter(cen_pool *pool);
 void ceni_pool_unpark(cen_pool *pool);
 void ceni_pool_count_reserved(cen_pool *pool, const ceni_line *line, int64_t bytes);
 
+/* Debug builds: checks all invariants now and then. */
+#ifdef CENI_DEBUG
+void ceni_pool_check_often(cen_pool *pool);
+#else
+static inline void ceni_pool_check_often(cen_pool *pool) {
+    (void)pool;
+}
+#endif
+
 /* index.c: which block or slab an address belongs to; lookup.h has the rest. */
 #define CENI_OWNER_SLAB  ((uintptr_t)1) /* tag of a slab in the index */
 #define CENI_OWNER_FREED ((uintptr_t)2) /* a block began here, and was freed */
@@ -326,6 +351,8 @@ bool ceni_arena_open_to_all(const ceni_arena *arena);
 ceni_heap *ceni_heap_get(cen_pool *pool, ceni_line *line, ceni_pstream *stream, bool create);
 /* The first bin from `bin` on that holds a block; CENI_BINS: none. */
 unsigned ceni_heap_bin(const ceni_heap *heap, unsigned bin);
+/* The bin of a size. */
+unsigned ceni_bin_of(uint64_t size);
 ceni_block *ceni_heap_find(ceni_heap *heap, uint64_t size, uint64_t alignment);
 ceni_block *ceni_block_new(cen_pool *pool);
 void ceni_block_delete(cen_pool *pool, ceni_block *block);
@@ -347,6 +374,8 @@ bool ceni_block_may_merge(const cen_pool *pool, const ceni_block *left, const ce
 void ceni_line_merge(cen_pool *pool, ceni_line *line);
 /* Free bytes of a line, whoever may have them. */
 uint64_t ceni_line_free(const ceni_line *line);
+/* The largest free block of a line, whoever may have it. */
+uint64_t ceni_line_largest(const ceni_line *line);
 
 /* grow.c: more memory behind a line. Free blocks of `stream` appear; the caller searches again. */
 cen_status ceni_line_open(cen_pool *pool, ceni_line *line);
@@ -359,6 +388,10 @@ cen_status ceni_line_borrow(cen_pool *pool, ceni_line *line, uint64_t need, ceni
                             const ceni_home *home);
 /* What that would have to make: `need` without what is free where it would go, and idle. */
 uint64_t ceni_line_lack(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream);
+/* Maps idle pages, at most `most` of them, behind free memory of a line, if all idle pages there
+ * would make a block larger than `above` by a page. `stream` NULL: only what is complete. */
+cen_status ceni_line_regroup(cen_pool *pool, ceni_line *line, uint64_t above, size_t most,
+                             ceni_pstream *stream);
 /* window.c: what is there already, put together.
  * Joins neighbouring free blocks, also of other streams (behind events), if that makes `need`. */
 bool ceni_line_gather(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream);
@@ -374,9 +407,6 @@ uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes);
 uint64_t ceni_pool_release_home(cen_pool *pool, const ceni_home *home, uint64_t bytes);
 void ceni_line_drop_inactive(cen_pool *pool, ceni_line *line);
 void ceni_pool_close_lines(cen_pool *pool);
-/* Has pages of a home go back until `bytes` did: idle ones, and with `wait` those that pending work
- * still uses. Movable blocks are moved off such pages. */
-uint64_t ceni_pool_vacate(cen_pool *pool, const ceni_home *home, uint64_t bytes, bool wait);
 /* dead.c: memory of devices that are lost. The lock is held. */
 /* Pages of a home die: what is free on them, or will be, is never used again. */
 void ceni_pool_lose_home(cen_pool *pool, const ceni_home *home);
@@ -385,6 +415,8 @@ void ceni_pool_lose(cen_pool *pool, cen_device *mapper);
 /* A block of no bin that was just freed: takes what is dead of it out of use, and releases the
  * rest. False: none of it is, nothing was done. */
 bool ceni_block_bury(cen_pool *pool, ceni_block *block);
+/* Whether any of a block's memory is dead. */
+bool ceni_block_is_lost(const cen_pool *pool, const ceni_block *block);
 /* Returns dead pages on which nothing is left. */
 uint64_t ceni_pool_release_dead(cen_pool *pool);
 
@@ -392,6 +424,8 @@ uint64_t ceni_pool_release_dead(cen_pool *pool);
 void ceni_arenas_reap(cen_pool *pool);
 
 /* stream.c; finding a stream is in lookup.h */
+/* Adds one with the lock held; NULL: no host memory. */
+ceni_pstream *ceni_stream_enter(cen_pool *pool, cen_stream handle);
 /* The epoch of a free made now. */
 uint64_t ceni_stream_freeing(cen_pool *pool, ceni_pstream *stream);
 /* Whether a stream that the pool was told of is being captured. Breaks no capture. */
@@ -405,10 +439,18 @@ void ceni_streams_lose(cen_pool *pool);
 void ceni_pool_poll(cen_pool *pool);
 void ceni_pool_settle(cen_pool *pool, bool mark);
 cen_status ceni_pool_drain(cen_pool *pool);
+/* Uses end with what was submitted so far. */
+void ceni_uses_end(ceni_use *uses);
+/* The uses have ended, each with its epoch. */
 cen_status ceni_pending_add(cen_pool *pool, ceni_block *block, void *object, ceni_use *uses);
 void ceni_uses_free(ceni_use *uses);
 cen_status ceni_use_add(ceni_use **uses, ceni_pstream *stream);
+/* Takes it out of the list; NULL: it is not in it. */
+ceni_use *ceni_use_take(ceni_use **uses, const ceni_pstream *stream);
 void ceni_use_drop(ceni_use **uses, const ceni_pstream *stream);
+/* Drops those that the host has seen complete. */
+void ceni_uses_prune(ceni_use **uses);
+ceni_use *ceni_use_of(ceni_use *uses, const ceni_pstream *stream);
 
 /* slab.c */
 cen_status ceni_slab_alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *stream, void **object);
@@ -429,6 +471,7 @@ uint32_t ceni_class_bytes(unsigned class_index);
 
 /* ladder.c: a block of `size` bytes for `stream` from `arena`, by every means. Lock held; it may be
  * dropped while the retry callback runs. */
+enum ceni_rank ceni_rank_of(uint64_t size);
 /* The best fit of the stream's free blocks of a line and anyone's, or NULL. */
 ceni_block *ceni_line_best(cen_pool *pool, ceni_line *line, uint64_t size, uint64_t alignment,
                            ceni_pstream *stream);
@@ -437,6 +480,29 @@ cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, ui
 
 /* policy.c */
 void ceni_policy_open(cen_pool *pool);
+
+/* movable.c */
+/* Forgets all handles; blocks stay. */
+void ceni_movables_close(cen_pool *pool);
+
+/* vacate.c; the lock is held.
+ * Moves unpinned movable blocks so that pages become idle in stream order; the bytes of those. */
+uint64_t ceni_pool_compact(cen_pool *pool);
+/* Gives pages of a home back to the driver until `bytes` of them went: those that are idle, then
+ * those whose blocks can all be moved, to elsewhere in the pool or to new memory of the pool's own
+ * device. `wait`: for copies and uses to complete; without it pages that were left go back with a
+ * later call. Returns the bytes that went back. */
+uint64_t ceni_pool_vacate(cen_pool *pool, const ceni_home *home, uint64_t bytes, bool wait);
+/* Moves unpinned movable blocks from borrowed pages to the device's own memory as far as that has
+ * room, for about so long (0: to the end), and gives back those that are idle. The bytes moved. */
+uint64_t ceni_pool_bring_home(cen_pool *pool, uint64_t budget_us);
+/* defragment.c: defragments if the pool is to do so by itself and it is time. */
+void ceni_pool_habit(cen_pool *pool);
+void ceni_habit_close(cen_pool *pool);
+
+/* stats.c */
+/* The largest free block that is open to all. */
+uint64_t ceni_pool_largest_free(cen_pool *pool);
 
 /* verify.c: the checks of cen_pool_verify; lock held. */
 cen_status ceni_pool_check(cen_pool *pool);

@@ -399,6 +399,7 @@ static cen_status free_slowly(cen_pool *pool, ceni_slab *slab, void *object, uin
     if (status) {
         (void)ceni_fail(status, "cen_pool_free: no memory");
     } else if (*uses) {
+        ceni_uses_end(*uses);
         status = ceni_pending_add(pool, slab->block, object, *uses);
     } else {
         ceni_slab_give_back(pool, slab, object);

@@ -36,12 +36,11 @@ static cen_pool_stats collect(cen_pool *pool) {
     return s;
 }
 
-static uint64_t largest_free(const ceni_line *line) {
+uint64_t ceni_pool_largest_free(cen_pool *pool) {
     uint64_t largest = 0;
-    for (const ceni_block *b = line->first_block; b; b = b->next) {
-        if (b->kind == CENI_BLOCK_FREE && b->size > largest) {
-            largest = b->size;
-        }
+    for (const ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        uint64_t of_line = ceni_arena_open_to_all(l->arena) ? ceni_line_largest(l) : 0;
+        largest = of_line > largest ? of_line : largest;
     }
     return largest;
 }
@@ -56,9 +55,8 @@ cen_status cen_pool_get_stats(cen_pool *pool, cen_pool_stats *out) {
     }
     ceni_pool_enter(pool);
     cen_pool_stats s = collect(pool);
+    s.largest_free_bytes = ceni_pool_largest_free(pool);
     for (const ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
-        uint64_t largest = ceni_arena_open_to_all(l->arena) ? largest_free(l) : 0;
-        s.largest_free_bytes = largest > s.largest_free_bytes ? largest : s.largest_free_bytes;
         for (const ceni_segment *g = l->first_segment; g; g = g->next) {
             s.segments++;
         }

@@ -10,11 +10,9 @@
 #include "base/mem.h"
 #include "pool/lookup.h"
 
-/* Adding takes the lock, which the caller of the first use of a stream does not hold. */
-ceni_pstream *ceni_stream_add(cen_pool *pool, cen_stream handle) {
-    ceni_lock_take(&pool->lock);
-    ceni_pstream *s = ceni_stream_find(pool, handle, false);
-    if (!s && (s = ceni_calloc(1, sizeof *s))) {
+ceni_pstream *ceni_stream_enter(cen_pool *pool, cen_stream handle) {
+    ceni_pstream *s = ceni_calloc(1, sizeof *s);
+    if (s) {
         s->handle = handle;
         s->epoch = 1;
         s->done = pool->lost ? UINT64_MAX : 0;
@@ -23,6 +21,14 @@ ceni_pstream *ceni_stream_add(cen_pool *pool, cen_stream handle) {
         atomic_store_explicit(slot, s, memory_order_release);
         pool->stream_count++;
     }
+    return s;
+}
+
+/* Adding takes the lock, which the caller of the first use of a stream does not hold. */
+ceni_pstream *ceni_stream_add(cen_pool *pool, cen_stream handle) {
+    ceni_lock_take(&pool->lock);
+    ceni_pstream *s = ceni_stream_find(pool, handle, false);
+    s = s ? s : ceni_stream_enter(pool, handle);
     ceni_lock_leave(&pool->lock);
     return s;
 }
@@ -343,11 +349,16 @@ cen_status ceni_stream_order(cen_pool *pool, ceni_pstream *after, ceni_pstream *
     return status;
 }
 
+ceni_use *ceni_use_of(ceni_use *uses, const ceni_pstream *stream) {
+    while (uses && uses->stream != stream) {
+        uses = uses->next;
+    }
+    return uses;
+}
+
 cen_status ceni_use_add(ceni_use **uses, ceni_pstream *stream) {
-    for (ceni_use *u = *uses; u; u = u->next) {
-        if (u->stream == stream) {
-            return CEN_OK;
-        }
+    if (ceni_use_of(*uses, stream)) {
+        return CEN_OK;
     }
     ceni_use *use = ceni_calloc(1, sizeof *use);
     if (!use) {
@@ -359,14 +370,37 @@ cen_status ceni_use_add(ceni_use **uses, ceni_pstream *stream) {
     return CEN_OK;
 }
 
-void ceni_use_drop(ceni_use **uses, const ceni_pstream *stream) {
+ceni_use *ceni_use_take(ceni_use **uses, const ceni_pstream *stream) {
     while (*uses && (*uses)->stream != stream) {
         uses = &(*uses)->next;
     }
     ceni_use *use = *uses;
     if (use) {
         *uses = use->next;
+        use->next = NULL;
+    }
+    return use;
+}
+
+void ceni_use_drop(ceni_use **uses, const ceni_pstream *stream) {
+    ceni_free(ceni_use_take(uses, stream));
+}
+
+void ceni_uses_prune(ceni_use **uses) {
+    while (*uses) {
+        ceni_use *use = *uses;
+        if (!ceni_stream_passed(use->stream, use->epoch)) {
+            uses = &use->next;
+            continue;
+        }
+        *uses = use->next;
         ceni_free(use);
+    }
+}
+
+void ceni_uses_end(ceni_use *uses) {
+    for (; uses; uses = uses->next) {
+        uses->epoch = epoch_now(uses->stream);
     }
 }
 
@@ -384,9 +418,6 @@ cen_status ceni_pending_add(cen_pool *pool, ceni_block *block, void *object, cen
         return ceni_fail(CEN_ERR_HOST_MEMORY, "pool: no memory to note a pending free");
     }
     *p = (ceni_pending){block, object, uses, pool->pending};
-    for (ceni_use *u = uses; u; u = u->next) {
-        u->epoch = epoch_now(u->stream);
-    }
     if (pool->capturing || !mark_uses(pool, uses)) {
         pool->uses_unmarked = true;
     }

@@ -149,18 +149,6 @@ uint64_t ceni_pool_release_home(cen_pool *pool, const ceni_home *home, uint64_t 
     return returned;
 }
 
-uint64_t ceni_pool_vacate(cen_pool *pool, const ceni_home *home, uint64_t bytes, bool wait) {
-    if (pool->capturing) {
-        return 0;
-    }
-    ceni_magazines_flush(pool);
-    ceni_pool_settle(pool, true);
-    if (wait) {
-        (void)ceni_pool_drain(pool);
-    }
-    return ceni_pool_release_home(pool, home, bytes);
-}
-
 static uint64_t release_line(cen_pool *pool, ceni_line *line, uint64_t keep_bytes) {
     if (!pool->vmm) {
         return release_plain(pool, line, keep_bytes);

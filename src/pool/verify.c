@@ -26,6 +26,9 @@ static cen_status check_blocks(const cen_pool *pool, const ceni_line *line, uint
         if (b->heap && (b->heap->line != line || b->heap->stream != b->stream)) {
             return BAD("block %#llx is in another's heap", HEX(b->addr));
         }
+        if (b->kind == CENI_BLOCK_PARKED) {
+            return BAD("block %#llx is neither live nor free", HEX(b->addr));
+        }
         uintptr_t owner = ceni_index_get(pool, b->addr);
         if (b->kind == CENI_BLOCK_LIVE && owner != (uintptr_t)b) {
             return BAD("block %#llx is not in the index", HEX(b->addr));
@@ -200,6 +203,43 @@ static cen_status check_line(const cen_pool *pool, const ceni_line *line, uint64
     return status;
 }
 
+/* Handles and the blocks they stand for agree, and moves are on the mover's account. */
+static cen_status check_movables(cen_pool *pool) {
+    uint64_t blocks = 0, entries = 0, spare = 0;
+    for (const ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
+        for (const ceni_block *b = l->first_block; b; b = b->next) {
+            if (!b->movable) {
+                continue;
+            }
+            blocks++;
+            if (b->kind != CENI_BLOCK_LIVE || !ceni_arena_open_to_all(l->arena) ||
+                b->movable > pool->movable_count || pool->movables[b->movable - 1].block != b) {
+                return BAD("movable block %#llx and its handle disagree", HEX(b->addr));
+            }
+            for (const ceni_use *u = b->uses; u; u = u->next) {
+                if (u->epoch > u->stream->freed_epoch) {
+                    return BAD("movable block %#llx: a use would never be marked", HEX(b->addr));
+                }
+            }
+        }
+    }
+    for (size_t i = 0; i < pool->movable_count; i++) {
+        const ceni_movable *m = &pool->movables[i];
+        entries += m->block != NULL;
+        if (m->block ? m->block->movable != i + 1 : m->pins) {
+            return BAD("handle %llu: its block is another's, or it has pins and no block", HEX(i));
+        }
+    }
+    for (uint32_t at = pool->free_movable; at && spare <= pool->movable_count; spare++) {
+        at = pool->movables[at - 1].next;
+    }
+    return blocks == entries && entries == pool->movable_live &&
+                   entries + spare == pool->movable_count
+               ? CEN_OK
+               : BAD("%llu movable blocks, %llu handles in use, %llu spare of %llu", HEX(blocks),
+                     HEX(entries), HEX(spare), HEX(pool->movable_count));
+}
+
 cen_status ceni_pool_check(cen_pool *pool) {
     uint64_t allocated = 0, reserved = 0, dead = 0;
     cen_status status = CEN_OK;
@@ -209,6 +249,9 @@ cen_status ceni_pool_check(cen_pool *pool) {
     }
     if (!status) {
         status = check_pages(pool);
+    }
+    if (!status) {
+        status = check_movables(pool);
     }
     for (const ceni_pool_page *p = pool->pages; p; p = p->next) {
         reserved += p->active ? 0 : p->size;
