@@ -65,35 +65,37 @@ static bool reclaim(void *arg, uint64_t bytes) {
     cen_global *g = m->global;
     uint64_t free_bytes = ceni_global_driver_free(g, m->number);
     bool finished = ceni_spans_finish(g, false);
-    bool room = ceni_global_make_room(g, m->number, bytes, false);
+    bool room = ceni_global_make_room(g, m->number, bytes, CENI_AT_ONCE);
     if (!room && ceni_spans_finish(g, true)) {
         finished = true;
-        room = ceni_global_make_room(g, m->number, bytes, false);
+        room = ceni_global_make_room(g, m->number, bytes, CENI_AT_ONCE);
     }
-    room = room || ceni_global_make_room(g, m->number, bytes, true);
+    room = room || ceni_global_make_room(g, m->number, bytes, CENI_ASKING);
     return room || finished || ceni_global_driver_free(g, m->number) > free_bytes;
 }
 
-static bool lender(void *arg, uint64_t bytes, unsigned attempt, ceni_home *home) {
+/* Peers in turn, the host, and peers again, whose pending work is waited for then. */
+static bool lender(void *arg, uint64_t bytes, unsigned *attempt, ceni_home *home) {
     const ceni_member *m = arg;
     cen_global *g = m->global;
-    if (g->options.no_borrowing) {
-        return false;
-    }
-    uint64_t size = ceni_global_round(g, bytes);
     int peers[CEN_GLOBAL_DEVICES];
-    size_t count = ceni_global_peers(g, m->number, peers);
-    for (size_t i = 0; i < count; i++) {
-        if (ceni_global_room_of(g, peers[i]) >= size && attempt-- == 0) {
-            (void)ceni_global_make_room(g, peers[i], size, false);
-            *home = ceni_global_home_of(g, peers[i], m->number);
+    uint64_t size = ceni_global_round(g, bytes);
+    size_t count = g->options.no_borrowing ? 0 : ceni_global_peers(g, m->number, peers);
+    while (!g->options.no_borrowing && *attempt < 2 * count + 1) {
+        size_t turn = (*attempt)++;
+        int number =
+            turn == count ? CEN_GLOBAL_HOST : peers[turn < count ? turn : turn - count - 1];
+        bool can = turn > count || ceni_global_room_of(g, number) >= size;
+        if (can && number == CEN_GLOBAL_HOST) {
+            (void)ceni_spans_return(g, CEN_GLOBAL_HOST, UINT64_MAX); /* the limit is for both */
+        } else if (can) {
+            can =
+                ceni_global_make_room(g, number, size, turn > count ? CENI_WAITING : CENI_AT_ONCE);
+        }
+        if (can) {
+            *home = ceni_global_home_of(g, number, m->number);
             return true;
         }
-    }
-    if (attempt == 0 && g->options.allow_host && ceni_global_host_left(g) >= size) {
-        (void)ceni_spans_return(g, CEN_GLOBAL_HOST, UINT64_MAX); /* the limit is for both */
-        *home = ceni_global_home_of(g, CEN_GLOBAL_HOST, m->number);
-        return true;
     }
     return false;
 }

@@ -33,7 +33,8 @@ static cen_status try_layout(attempt *a, const ceni_layout *layout) {
     }
     for (size_t i = 0; i < a->g->count; i++) {
         if (wanted[i] && (wanted[i] > a->g->members[i].device->total_bytes ||
-                          !ceni_global_make_room(a->g, (int)i, wanted[i], a->last))) {
+                          !ceni_global_make_room(a->g, (int)i, wanted[i],
+                                                 a->last ? CENI_ASKING : CENI_AT_ONCE))) {
             return atomic_load(&a->g->members[i].lost) ? CEN_ERR_DEVICE_LOST
                                                        : CEN_ERR_DEVICE_MEMORY;
         }

@@ -162,9 +162,11 @@ bool ceni_global_capturing(cen_global *global);
 uint64_t ceni_global_driver_free(cen_global *global, int number);
 /* What a home could give now: free, and idle in local pools. */
 uint64_t ceni_global_room_of(cen_global *global, int home);
-/* Has idle memory of a device returned until `bytes` are free; `last`: waits for it and asks for
- * it, too. False: so many are not free. */
-bool ceni_global_make_room(cen_global *global, int number, uint64_t bytes, bool last);
+/* How far to go for memory: what is idle; what pending work still uses, which is waited for; and
+ * what its user has to be asked for. */
+enum ceni_effort { CENI_AT_ONCE, CENI_WAITING, CENI_ASKING };
+/* Has memory of a device returned until `bytes` are free. False: so many are not. */
+bool ceni_global_make_room(cen_global *global, int number, uint64_t bytes, enum ceni_effort effort);
 /* Has neighbours give memory of a device back; returns how much they did. */
 uint64_t ceni_global_take_back(cen_global *global, int number, uint64_t bytes, bool wait,
                                bool notice);

@@ -128,7 +128,8 @@ static void elsewhere(cen_pool *pool, request *r) {
 }
 
 static void (*const rungs[])(cen_pool *, request *) = {
-    settle, gather, reactivate, neighbour, grow, drain, grow_exactly, elsewhere, compact, trim_and_grow,
+    settle, gather,       reactivate, neighbour, grow,
+    drain,  grow_exactly, elsewhere,  compact,   trim_and_grow,
 };
 
 static uint64_t free_bytes(const cen_pool *pool, const ceni_arena *arena, const ceni_pstream *only,
@@ -238,13 +239,13 @@ static ceni_block *ask_neighbours(cen_pool *pool, request *r) {
         ceni_lock_take(&pool->lock);
         found = more ? climb(pool, r) : NULL;
     }
-    for (unsigned attempt = 0; !found; attempt++) {
+    for (unsigned attempt = 0; !found;) {
         ceni_home home;
         ceni_pool_unpark(pool);
         uint64_t lack = ceni_line_lack(pool, r->line, need_of(r), r->stream);
         uint64_t part = own_part(pool, lack);
         ceni_lock_leave(&pool->lock);
-        bool more = lenders->lender(lenders->arg, lack - part, attempt, &home);
+        bool more = lenders->lender(lenders->arg, lack - part, &attempt, &home);
         ceni_lock_take(&pool->lock);
         ceni_pool_unpark(pool);
         if (!more) {

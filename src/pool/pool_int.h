@@ -56,8 +56,9 @@ typedef struct ceni_lenders {
     void *arg;
     /* Has memory of the pool's own device given back by those who borrowed it; true if some was. */
     bool (*reclaim)(void *arg, uint64_t bytes);
-    /* Whose memory to try for `bytes` more, the best first: true, or false when there is none. */
-    bool (*lender)(void *arg, uint64_t bytes, unsigned attempt, ceni_home *home);
+    /* Whose memory to try for `bytes` more, the best first: true, or false when there is none left.
+     * *attempt is 0 at first, and moves on. */
+    bool (*lender)(void *arg, uint64_t bytes, unsigned *attempt, ceni_home *home);
     /* Who gets access to memory of a home: all that can reach it, the pool's device among them.
      * Fills CENI_GRANTS_MAX at most, returns how many. */
     size_t (*grants)(void *arg, const ceni_home *home, ceni_grant *grants);
