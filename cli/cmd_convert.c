@@ -8,7 +8,8 @@
 #include "cenote/cenote.h"
 
 typedef struct arguments {
-    const char *in, *out, *to;
+    const char *in, *out; /* "": missing */
+    const char *to;       /* NULL: by the ending of `out` */
     bool help;
 } arguments;
 
@@ -49,7 +50,7 @@ static int parse(int argc, char **argv, arguments *args) {
             args->out = i + 1 < argc ? argv[++i] : "";
         } else if (argv[i][0] == '-' && argv[i][1]) {
             return cli_usage_error("convert", "unknown option '%s'; --help lists them", argv[i]);
-        } else if (args->in) {
+        } else if (*args->in) {
             return cli_usage_error("convert", "one IN, not '%s' and '%s'; OUT comes after -o",
                                    args->in, argv[i]);
         } else {
@@ -59,10 +60,10 @@ static int parse(int argc, char **argv, arguments *args) {
     if (args->help) {
         return CLI_OK;
     }
-    if (!args->in) {
+    if (!*args->in) {
         return cli_usage_error("convert", "IN is missing; --help says more");
     }
-    if (!args->out || !*args->out) {
+    if (!*args->out) {
         return cli_usage_error("convert", "-o OUT is missing; --help says more");
     }
     return CLI_OK;
@@ -110,7 +111,7 @@ static bool is_same_file(const char *in, const char *out) {
 }
 
 int cmd_convert(int argc, char **argv) {
-    arguments args = {0};
+    arguments args = {.in = "", .out = ""};
     cen_format format = CEN_FORMAT_TORCH;
     int status = parse(argc, argv, &args);
     if (status) {

@@ -43,7 +43,7 @@ void ceni_round_forget(ceni_round *round) {
              p = ceni_place_next(round, to, p)) {
             p->role = p->role == CENI_FILLS ? CENI_IDLE : p->role;
         }
-        (void)ceni_block_release(pool, to, to->stream, to->epoch);
+        ceni_block_release(pool, to, to->stream, to->epoch);
     }
     round->taken = round->filled = 0;
 }
@@ -124,7 +124,7 @@ static void commit(cen_pool *pool, const ceni_move *m, uint64_t epoch) {
     ceni_index_set(pool, to->addr, (uintptr_t)to);
     ceni_note(pool, CENI_EVENT_MOVE, from->addr, from->requested, from->stream->handle);
     ceni_note(pool, CENI_EVENT_ALLOC, to->addr, to->requested, to->stream->handle);
-    (void)ceni_block_release(pool, from, pool->mover, epoch);
+    ceni_block_release(pool, from, pool->mover, epoch);
     ceni_pool_count_allocated(pool, to->size);
 }
 

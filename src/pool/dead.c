@@ -37,6 +37,11 @@ static bool touches_dead(const ceni_block *b, size_t *parts) {
     return dead;
 }
 
+bool ceni_block_is_lost(const cen_pool *pool, const ceni_block *block) {
+    size_t parts;
+    return pool->dead_pages && touches_dead(block, &parts);
+}
+
 static void make_dead(cen_pool *pool, ceni_block *b) {
     b->kind = CENI_BLOCK_DEAD;
     pool->dead_bytes += b->size;

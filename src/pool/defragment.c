@@ -40,10 +40,8 @@ static cen_status merge(const work *w) {
 }
 
 static cen_status move(work *w, bool borrowed) {
-    ceni_round round = {.pool = w->pool,
-                        .borrowed = borrowed,
-                        .enough = UINT64_MAX,
-                        .deadline = w->deadline};
+    ceni_round round = {
+        .pool = w->pool, .borrowed = borrowed, .enough = UINT64_MAX, .deadline = w->deadline};
     cen_status status = borrowed ? ceni_round_leave(&round) : ceni_round_run(&round);
     ceni_round_close(&round);
     w->report.moved_bytes += round.moved_bytes;

@@ -63,40 +63,39 @@ int ceni_global_number(const cen_global *global, const ceni_home *home) {
 static bool reclaim(void *arg, uint64_t bytes) {
     const ceni_member *m = arg;
     cen_global *g = m->global;
+    uint64_t free_bytes = ceni_global_driver_free(g, m->number);
     bool finished = ceni_spans_finish(g, false);
-    uint64_t free_bytes = ceni_global_driver_free(g, m->number), got = 0;
-    if (free_bytes < bytes) {
-        got = ceni_spans_return(g, m->number, bytes - free_bytes);
-    }
-    if (free_bytes + got < bytes) {
-        got += ceni_global_take_back(g, m->number, bytes - free_bytes - got, true, true);
-    }
-    if (free_bytes + got < bytes && ceni_spans_finish(g, true)) {
+    bool room = ceni_global_make_room(g, m->number, bytes, CENI_AT_ONCE);
+    if (!room && ceni_spans_finish(g, true)) {
         finished = true;
-        got += ceni_spans_return(g, m->number, bytes - free_bytes - got);
+        room = ceni_global_make_room(g, m->number, bytes, CENI_AT_ONCE);
     }
-    return got || finished;
+    room = room || ceni_global_make_room(g, m->number, bytes, CENI_ASKING);
+    return room || finished || ceni_global_driver_free(g, m->number) > free_bytes;
 }
 
-static bool lender(void *arg, uint64_t bytes, unsigned attempt, ceni_home *home) {
+/* Peers in turn, the host, and peers again, whose pending work is waited for then. */
+static bool lender(void *arg, uint64_t bytes, unsigned *attempt, ceni_home *home) {
     const ceni_member *m = arg;
     cen_global *g = m->global;
-    if (g->options.no_borrowing) {
-        return false;
-    }
-    uint64_t size = ceni_global_round(g, bytes);
     int peers[CEN_GLOBAL_DEVICES];
-    size_t count = ceni_global_peers(g, m->number, peers);
-    for (size_t i = 0; i < count; i++) {
-        if (ceni_global_room_of(g, peers[i]) >= size && attempt-- == 0) {
-            (void)ceni_global_make_room(g, peers[i], size, false);
-            *home = ceni_global_home_of(g, peers[i], m->number);
+    uint64_t size = ceni_global_round(g, bytes);
+    size_t count = g->options.no_borrowing ? 0 : ceni_global_peers(g, m->number, peers);
+    while (!g->options.no_borrowing && *attempt < 2 * count + 1) {
+        size_t turn = (*attempt)++;
+        int number =
+            turn == count ? CEN_GLOBAL_HOST : peers[turn < count ? turn : turn - count - 1];
+        bool can = turn > count || ceni_global_room_of(g, number) >= size;
+        if (can && number == CEN_GLOBAL_HOST) {
+            (void)ceni_spans_return(g, CEN_GLOBAL_HOST, UINT64_MAX); /* the limit is for both */
+        } else if (can) {
+            can =
+                ceni_global_make_room(g, number, size, turn > count ? CENI_WAITING : CENI_AT_ONCE);
+        }
+        if (can) {
+            *home = ceni_global_home_of(g, number, m->number);
             return true;
         }
-    }
-    if (attempt == 0 && g->options.allow_host && ceni_global_host_left(g) >= size) {
-        *home = ceni_global_home_of(g, CEN_GLOBAL_HOST, m->number);
-        return true;
     }
     return false;
 }
@@ -282,7 +281,7 @@ void ceni_global_lose(cen_global *g, int number) {
     ceni_log(CEN_LOG_WARN, "global pool: device %d is lost; its memory is not used any more",
              number);
     ceni_home home = {g->members[number].device, false};
-    ceni_spans_return(g, number, UINT64_MAX);
+    (void)ceni_spans_return(g, number, UINT64_MAX);
     for (size_t i = 0; i < g->count; i++) {
         cen_pool *pool = g->members[i].pool;
         ceni_pool_enter(pool);

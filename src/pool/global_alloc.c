@@ -28,12 +28,13 @@ static cen_status try_layout(attempt *a, const ceni_layout *layout) {
         if (layout->parts[i].home >= 0) {
             wanted[layout->parts[i].home] += layout->parts[i].size;
         } else {
-            ceni_spans_return(a->g, CEN_GLOBAL_HOST, UINT64_MAX);
+            (void)ceni_spans_return(a->g, CEN_GLOBAL_HOST, UINT64_MAX);
         }
     }
     for (size_t i = 0; i < a->g->count; i++) {
         if (wanted[i] && (wanted[i] > a->g->members[i].device->total_bytes ||
-                          !ceni_global_make_room(a->g, (int)i, wanted[i], a->last))) {
+                          !ceni_global_make_room(a->g, (int)i, wanted[i],
+                                                 a->last ? CENI_ASKING : CENI_AT_ONCE))) {
             return atomic_load(&a->g->members[i].lost) ? CEN_ERR_DEVICE_LOST
                                                        : CEN_ERR_DEVICE_MEMORY;
         }
@@ -44,15 +45,15 @@ static cen_status try_layout(attempt *a, const ceni_layout *layout) {
 static cen_status try_one(attempt *a, int home) {
     ceni_span_page part = {.home = home, .size = a->size};
     ceni_layout layout = {.parts = &part, .count = 1};
+    bool wait = a->last && home != CEN_GLOBAL_HOST;
     layout.placement = home == CEN_GLOBAL_HOST ? CEN_PLACE_HOST
                        : home == a->device     ? CEN_PLACE_LOCAL
                                                : CEN_PLACE_PEER;
     if ((a->span = ceni_span_again(a->g, a->device, a->bytes, &layout))) {
         return CEN_OK; /* without asking anybody for room */
     }
-    bool wait = a->last && home != CEN_GLOBAL_HOST;
-    return !wait && ceni_global_room_of(a->g, home) < a->size ? CEN_ERR_DEVICE_MEMORY
-                                                              : try_layout(a, &layout);
+    return wait || ceni_global_room_of(a->g, home) >= a->size ? try_layout(a, &layout)
+                                                              : CEN_ERR_DEVICE_MEMORY;
 }
 
 /* A peer that turns out to be lost is no reason not to try the next one. */

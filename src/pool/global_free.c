@@ -29,6 +29,11 @@ static void drop_events(cen_global *g, ceni_span *s) {
     }
 }
 
+void ceni_span_forget_uses(cen_global *g, ceni_span *s) {
+    drop_events(g, s);
+    s->use_count = 0;
+}
+
 static cen_status record_use(cen_global *g, ceni_span_use *use) {
     cen_device *device = g->members[use->device].device;
     bool capturing = false;
@@ -102,7 +107,7 @@ static cen_status span_at(cen_global *g, const void *block, const ceni_member *o
     }
     s->addr = (uintptr_t)block;
     s->size = 1;
-    s->device = owner->number;
+    s->device = s->mapper = owner->number;
     cen_status status = ceni_span_enter(g, s);
     if (status) {
         ceni_free(s);
@@ -261,7 +266,6 @@ static void finish(cen_global *g, bool wait) {
     uint64_t gone = ceni_spans_unstick(g, false);
     for (; s; s = next) {
         next = s->next;
-        drop_events(g, s);
         gone += ceni_span_keep(g, s);
     }
     atomic_fetch_add(&g->finished, gone);
@@ -303,7 +307,7 @@ void ceni_spans_close(cen_global *g) {
         ceni_log(CEN_LOG_WARN, "global pool: destroyed with %zu blocks live", live);
     }
     finish(g, true);
-    ceni_spans_return(g, CEN_GLOBAL_ALL, UINT64_MAX);
+    (void)ceni_spans_return(g, CEN_GLOBAL_ALL, UINT64_MAX);
     while (g->span_count) { /* those that could not be waited for */
         ceni_span *s = g->spans[--g->span_count];
         drop_events(g, s);

@@ -6,10 +6,10 @@
  * by address.
  *
  * Freeing a span records an event on every stream that uses it; it is pending until all are
- * complete, and looked at whenever memory is wanted. A span that could not be returned, because a
- * call failed, is in no table any more and tried again each time. One whose uses are complete is
- * kept, mapped as it is, for the next block of its layout, and returned when anybody lacks its
- * memory: what was used costs the driver as much time to give out again as it takes to clear it.
+ * complete, and looked at whenever memory is wanted. Then it is kept, mapped as it is, for the next
+ * block of its layout, and returned when anybody lacks its memory: what was used costs the driver
+ * as much time to give out again as it takes to clear it. A span that could not be returned,
+ * because a call failed, is in no table any more and tried again each time.
  *
  * Locks: global->lock guards the spans, and is never held while a local pool is called. What local
  * pools ask of their neighbours they ask without their own lock. global->finishing lets one thread
@@ -54,7 +54,8 @@ typedef struct ceni_span_use {
 
 typedef struct ceni_span {
     uint64_t addr, size, requested;
-    int device; /* that it was asked for on, through which it is mapped */
+    int device; /* that it was asked for on */
+    int mapper; /* through which it is mapped */
     cen_placement placement;
     uint64_t reachable, driver_ns;
     ceni_span_page *pages; /* none: a block of the device's local pool */
@@ -84,8 +85,8 @@ struct cen_global {
     ceni_span **spans; /* by address */
     size_t span_count, span_capacity;
     _Atomic size_t pending_count, stuck_count;
-    ceni_span *stuck; /* could not be returned yet */
     ceni_span *kept;  /* the latest first */
+    ceni_span *stuck; /* could not be returned yet */
 };
 
 /* The parts of a block that is to be made. */
@@ -121,14 +122,14 @@ cen_status ceni_layout_by_room(cen_global *global, uint64_t size, int device, ce
 /* global_span.c */
 cen_status ceni_span_make(cen_global *global, int device, uint64_t bytes, uint64_t size,
                           const ceni_layout *layout, ceni_span **span);
-/* Unmaps and returns everything; what cannot be is kept, to be tried again. True: all is gone. */
 /* Tells a trace of a span that has pages of its own; other spans are the local pool's to tell. */
 static inline void ceni_span_note(const cen_global *g, enum ceni_event kind, const ceni_span *s,
                                   uint64_t size, cen_stream stream) {
     if (ceni_noting() && s->pages) {
-        ceni_emit(kind, g->members[s->device].device->number, s->addr, size, stream);
+        ceni_emit(kind, g->members[s->mapper].device->number, s->addr, size, stream);
     }
 }
+/* Unmaps and returns everything; what cannot be is kept, to be tried again. True: all is gone. */
 bool ceni_span_destroy(cen_global *global, ceni_span *span);
 /* Tries again to return what could not be; `last`: then forgets it. True: some went. */
 bool ceni_spans_unstick(cen_global *global, bool last);
@@ -150,15 +151,18 @@ void ceni_spans_close(cen_global *global);
 /* The member whose local pool an address belongs to, or NULL. */
 ceni_member *ceni_global_owner(cen_global *global, const void *block);
 
+/* Destroys the events of its uses. */
+void ceni_span_forget_uses(cen_global *global, ceni_span *span);
+
 /* global_keep.c: spans between two uses. */
-/* Keeps a span whose uses are complete, or returns it to the driver. False: it could not be. */
+/* Keeps a span, or returns it to the driver. False: that has to be tried again. */
 bool ceni_span_keep(cen_global *global, ceni_span *span);
-/* A kept span of just this layout, for the same device, or NULL. */
+/* A kept span of just this layout, or NULL. */
 ceni_span *ceni_span_again(cen_global *global, int device, uint64_t bytes,
                            const ceni_layout *layout);
 /* Returns kept spans until `bytes` of a home went back (CEN_GLOBAL_ALL: of any); how many did. */
 uint64_t ceni_spans_return(cen_global *global, int home, uint64_t bytes);
-/* Bytes of a span that lie in one home, or in any (CEN_GLOBAL_ALL). */
+/* Bytes of a span that lie in one home. */
 uint64_t ceni_span_bytes(const ceni_span *span, int home);
 
 /* global_room.c */
@@ -167,9 +171,11 @@ bool ceni_global_capturing(cen_global *global);
 uint64_t ceni_global_driver_free(cen_global *global, int number);
 /* What a home could give now: free, and idle in local pools. */
 uint64_t ceni_global_room_of(cen_global *global, int home);
-/* Has idle memory of a device returned until `bytes` are free; `last`: waits for it and asks for
- * it, too. False: so many are not free. */
-bool ceni_global_make_room(cen_global *global, int number, uint64_t bytes, bool last);
+/* How far to go for memory: what is idle; what pending work still uses, which is waited for; and
+ * what its user has to be asked for. */
+enum ceni_effort { CENI_AT_ONCE, CENI_WAITING, CENI_ASKING };
+/* Has memory of a device returned until `bytes` are free. False: so many are not. */
+bool ceni_global_make_room(cen_global *global, int number, uint64_t bytes, enum ceni_effort effort);
 /* Has neighbours give memory of a device back; returns how much they did. */
 uint64_t ceni_global_take_back(cen_global *global, int number, uint64_t bytes, bool wait,
                                bool notice);

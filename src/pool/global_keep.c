@@ -26,7 +26,7 @@ static void count(cen_global *g, const ceni_span *s, int64_t sign) {
 }
 
 static bool any_lost(const cen_global *g, const ceni_span *s) {
-    bool lost = atomic_load(&g->members[s->device].lost);
+    bool lost = atomic_load(&g->members[s->mapper].lost);
     for (size_t i = 0; i < s->page_count && !lost; i++) {
         lost = s->pages[i].home >= 0 && atomic_load(&g->members[s->pages[i].home].lost);
     }
@@ -34,10 +34,10 @@ static bool any_lost(const cen_global *g, const ceni_span *s) {
 }
 
 bool ceni_span_keep(cen_global *g, ceni_span *s) {
-    if (g->options.return_at_once || !s->pages || any_lost(g, s)) {
+    ceni_span_forget_uses(g, s);
+    if (!s->pages || g->options.return_at_once || any_lost(g, s)) {
         return ceni_span_destroy(g, s);
     }
-    s->use_count = 0;
     s->pending = false;
     count(g, s, 1);
     ceni_lock_take(&g->lock);
@@ -47,8 +47,8 @@ bool ceni_span_keep(cen_global *g, ceni_span *s) {
     return true;
 }
 
-static bool is_alike(const ceni_span *s, int device, const ceni_layout *layout) {
-    bool alike = s->device == device && s->page_count == layout->count;
+static bool is_alike(const ceni_span *s, const ceni_layout *layout) {
+    bool alike = s->page_count == layout->count;
     for (size_t i = 0; i < s->page_count && alike; i++) {
         alike =
             s->pages[i].home == layout->parts[i].home && s->pages[i].size == layout->parts[i].size;
@@ -59,24 +59,24 @@ static bool is_alike(const ceni_span *s, int device, const ceni_layout *layout) 
 ceni_span *ceni_span_again(cen_global *g, int device, uint64_t bytes, const ceni_layout *layout) {
     ceni_span *found = NULL;
     ceni_lock_take(&g->lock);
-    for (ceni_span **at = &g->kept; *at; at = &(*at)->next) {
-        if (is_alike(*at, device, layout) && !any_lost(g, *at)) {
+    for (ceni_span **at = &g->kept; *at && !found; at = found ? at : &(*at)->next) {
+        if (is_alike(*at, layout) && !any_lost(g, *at)) {
             found = *at;
             *at = found->next;
-            break;
         }
     }
     ceni_lock_leave(&g->lock);
     if (found) {
         count(g, found, -1);
         found->requested = bytes;
+        found->device = device;
         found->placement = layout->placement;
         found->driver_ns = 0;
     }
     return found;
 }
 
-/* The longest kept of those with memory of a home, out of the list; NULL: none. */
+/* The longest kept of those with memory of a home; out of the list. */
 static ceni_span *take_oldest(cen_global *g, int home) {
     ceni_span **oldest = NULL, *s = NULL;
     ceni_lock_take(&g->lock);
@@ -95,9 +95,9 @@ uint64_t ceni_spans_return(cen_global *g, int home, uint64_t bytes) {
     uint64_t returned = 0;
     ceni_span *s;
     while (returned < bytes && (s = take_oldest(g, home))) {
-        returned += ceni_span_bytes(s, home);
+        uint64_t size = ceni_span_bytes(s, home);
         count(g, s, -1);
-        (void)ceni_span_destroy(g, s); /* what fails is tried again */
+        returned += ceni_span_destroy(g, s) ? size : 0;
     }
     return returned;
 }

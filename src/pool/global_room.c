@@ -143,7 +143,7 @@ static uint64_t release_from(cen_pool *pool, const ceni_home *home, uint64_t byt
     return returned;
 }
 
-bool ceni_global_make_room(cen_global *g, int number, uint64_t bytes, bool last) {
+bool ceni_global_make_room(cen_global *g, int number, uint64_t bytes, enum ceni_effort effort) {
     uint64_t free_bytes = ceni_global_driver_free(g, number);
     if (free_bytes >= bytes || ceni_global_capturing(g)) {
         return free_bytes >= bytes;
@@ -155,12 +155,12 @@ bool ceni_global_make_room(cen_global *g, int number, uint64_t bytes, bool last)
         uint64_t returned = release_from(g->members[i].pool, &home, lack, false);
         lack -= returned < lack ? returned : lack;
     }
-    if (lack && last) {
+    if (lack && effort >= CENI_WAITING) {
         uint64_t returned = release_from(g->members[number].pool, &home, lack, true);
         lack -= returned < lack ? returned : lack;
     }
-    if (lack && last) {
-        (void)ceni_global_take_back(g, number, lack, true, true);
+    if (lack && effort >= CENI_WAITING) {
+        (void)ceni_global_take_back(g, number, lack, true, effort == CENI_ASKING);
     }
     return ceni_global_driver_free(g, number) >= bytes;
 }

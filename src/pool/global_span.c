@@ -14,14 +14,14 @@ static void count_page(cen_global *g, const ceni_span_page *page, int64_t sign) 
 }
 
 static cen_status make_page(cen_global *g, ceni_span *s, ceni_span_page *page) {
-    ceni_home home = ceni_global_home_of(g, page->home, s->device);
+    ceni_home home = ceni_global_home_of(g, page->home, s->mapper);
     cen_status status = ceni_dev_page_create(home.device, page->size,
                                              home.host ? CENI_PAGE_HOST : 0, &page->handle);
     if (status) {
         return status;
     }
     count_page(g, page, 1);
-    status = ceni_dev_page_map(g->members[s->device].device, s->addr + s->mapped_bytes, page->size,
+    status = ceni_dev_page_map(g->members[s->mapper].device, s->addr + s->mapped_bytes, page->size,
                                page->handle);
     if (!status) {
         s->mapped_bytes += page->size;
@@ -43,7 +43,7 @@ static cen_status allow(cen_global *g, ceni_span *s) {
         }
         ceni_grant grants[CENI_GRANTS_MAX];
         size_t count = ceni_global_grants(g, granted, grants);
-        status = ceni_dev_page_access(g->members[s->device].device, s->addr + offset, size,
+        status = ceni_dev_page_access(g->members[s->mapper].device, s->addr + offset, size,
                                       i - first, grants, count);
         offset += size;
         s->reachable &= granted;
@@ -52,7 +52,7 @@ static cen_status allow(cen_global *g, ceni_span *s) {
 }
 
 static cen_status map_pages(cen_global *g, ceni_span *s, const ceni_layout *layout) {
-    cen_status status = ceni_dev_va_reserve(g->members[s->device].device, s->size, 0, &s->addr);
+    cen_status status = ceni_dev_va_reserve(g->members[s->mapper].device, s->size, 0, &s->addr);
     for (size_t i = 0; i < layout->count && !status; i++) {
         s->pages[i] = layout->parts[i];
         status = make_page(g, s, &s->pages[i]);
@@ -72,11 +72,13 @@ cen_status ceni_span_make(cen_global *g, int device, uint64_t bytes, uint64_t si
     uint64_t start = ceni_now_ns();
     s->size = size;
     s->requested = bytes;
-    s->device = device;
+    s->device = s->mapper = device;
     s->placement = layout->placement;
     s->pages = pages;
     s->page_count = layout->count;
+    cen_status before = ceni_log_expect(CEN_ERR_DEVICE_MEMORY); /* there may be another place */
     cen_status status = map_pages(g, s, layout);
+    (void)ceni_log_expect(before);
     if (status) {
         (void)ceni_span_destroy(g, s);
         return status;
@@ -91,14 +93,14 @@ cen_status ceni_span_make(cen_global *g, int device, uint64_t bytes, uint64_t si
 /* Unmaps a span, or frees its addresses, through its device or another in its place. */
 static cen_status undo(cen_global *g, const ceni_span *s, bool unmap) {
     for (;;) {
-        cen_device *mapper = ceni_global_mapper(g, s->device);
+        cen_device *mapper = ceni_global_mapper(g, s->mapper);
         cen_status status = unmap ? ceni_dev_page_unmap(mapper, s->addr, s->mapped_bytes, s->mapped)
                                   : ceni_dev_va_free(mapper, s->addr, s->size);
         if (!ceni_is_loss(status)) {
             return status;
         }
         ceni_global_find_lost(g); /* memory of the others in it goes back to them */
-        if (ceni_global_mapper(g, s->device) == mapper) {
+        if (ceni_global_mapper(g, s->mapper) == mapper) {
             return CEN_OK; /* nobody is left */
         }
     }
@@ -122,7 +124,7 @@ static bool return_pages(cen_global *g, ceni_span *s) {
         if (!page->handle) {
             continue;
         }
-        ceni_home home = ceni_global_home_of(g, page->home, s->device);
+        ceni_home home = ceni_global_home_of(g, page->home, s->mapper);
         cen_status status = ceni_dev_page_release(home.device, page->handle);
         if (status && !ceni_is_loss(status)) {
             all = false;

@@ -213,6 +213,16 @@ static ceni_block *climb(cen_pool *pool, request *r) {
     return found;
 }
 
+/* What can be made of the device's own memory, of `lack` bytes that are more than that. */
+static uint64_t own_part(cen_pool *pool, uint64_t lack) {
+    uint64_t free_bytes, total, allowed = ceni_pool_allowed(pool);
+    if (cen_device_mem_info(pool->device, &free_bytes, &total)) {
+        return 0;
+    }
+    free_bytes = (free_bytes < allowed ? free_bytes : allowed) / pool->granularity;
+    return free_bytes * pool->granularity < lack ? free_bytes * pool->granularity : 0;
+}
+
 /* What lies beyond the device, if the pool is part of a global one: first its own memory that
  * others have borrowed, then memory of others. The lock is dropped while the neighbours are asked.
  * A graph's memory would stay borrowed until the graph is gone, so it is not. */
@@ -230,15 +240,20 @@ static ceni_block *ask_neighbours(cen_pool *pool, request *r) {
         ceni_lock_take(&pool->lock);
         found = more ? climb(pool, r) : NULL;
     }
-    for (unsigned attempt = 0; !found; attempt++) {
+    for (unsigned attempt = 0; !found;) {
         ceni_home home;
+        ceni_pool_unpark(pool);
         uint64_t lack = ceni_line_lack(pool, r->line, need_of(r), r->stream);
+        uint64_t part = own_part(pool, lack);
         ceni_lock_leave(&pool->lock);
-        bool more = lenders->lender(lenders->arg, lack, attempt, &home);
+        bool more = lenders->lender(lenders->arg, lack - part, &attempt, &home);
         ceni_lock_take(&pool->lock);
         ceni_pool_unpark(pool);
         if (!more) {
             return NULL;
+        }
+        if (part) {
+            (void)ceni_line_extend(pool, r->line, part, r->stream);
         }
         (void)ceni_line_borrow(pool, r->line, need_of(r), r->stream, &home);
         found = search(pool, r);

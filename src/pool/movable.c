@@ -230,7 +230,7 @@ static cen_status free_block(cen_pool *pool, ceni_block *b, ceni_pstream *stream
         b->uses = NULL;
         b->kind = CENI_BLOCK_PENDING;
     } else {
-        (void)ceni_block_release(pool, b, stream, b->epoch);
+        ceni_block_release(pool, b, stream, b->epoch);
     }
     pool->stats.frees++;
     ceni_pool_count_requested(pool, -(int64_t)requested);
@@ -269,6 +269,8 @@ cen_status cen_movable_move(cen_pool *pool, cen_movable handle) {
         status = ceni_fail(CEN_ERR_BUSY, "cen_movable_move: the block is pinned");
     } else if (!status && pool->capturing) {
         status = ceni_fail(CEN_ERR_CAPTURE, "cen_movable_move: a stream captures");
+    } else if (!status && ceni_block_is_lost(pool, m->block)) {
+        status = ceni_fail(CEN_ERR_DEVICE_LOST, "cen_movable_move: the block was on a lost device");
     } else if (!status &&
                (status = ceni_block_move_away(pool, m->block)) == CEN_ERR_DEVICE_MEMORY) {
         (void)ceni_fail(status, "cen_movable_move: no other page has a hole of %llu bytes",

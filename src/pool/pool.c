@@ -275,7 +275,7 @@ void ceni_pool_enter(cen_pool *pool) {
 /* The block freed last waits, not yet merged, for a request of just its size, for which it is the
  * best fit once more; whatever else comes first merges it. */
 static void park(cen_pool *pool, ceni_block *b, ceni_pstream *stream) {
-    if (pool->dead_pages) { /* it may lie on one */
+    if (__builtin_expect(pool->dead_pages != 0, false)) { /* it may lie on one */
         ceni_block_release(pool, b, stream, ceni_stream_freeing(pool, stream));
         return;
     }
@@ -314,7 +314,7 @@ static ceni_block *take_parked(cen_pool *pool, uint64_t size, uint64_t alignment
 static cen_status alloc_block(cen_pool *pool, uint64_t size, uint64_t alignment, uint64_t requested,
                               ceni_pstream *stream, void **out) {
     ceni_lock_take(&pool->lock);
-    if (pool->habit) {
+    if (__builtin_expect(pool->habit != NULL, false)) {
         ceni_pool_habit(pool);
     }
     ceni_arena *route = atomic_load_explicit(&stream->route, memory_order_relaxed);
@@ -396,14 +396,14 @@ static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream, ui
                              bool *pending) {
     ceni_block *b;
     cen_status status = ceni_pool_block_at(pool, ptr, "cen_pool_free", &b);
-    if (!status && b->movable) {
-        status = ceni_fail(CEN_ERR_INVALID,
-                           "cen_pool_free: %p is a movable block: its handle is "
-                           "freed, with cen_movable_free",
-                           ptr);
-    }
     if (status) {
         return status;
+    }
+    if (__builtin_expect(b->movable != 0, false)) {
+        return ceni_fail(CEN_ERR_INVALID,
+                         "cen_pool_free: %p is a movable block: its handle is freed, with "
+                         "cen_movable_free",
+                         ptr);
     }
     if (!ceni_heap_get(pool, b->line, stream, true)) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_free: no memory for a heap");
@@ -453,7 +453,7 @@ cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream) {
     bool pending = false;
     ceni_lock_take(&pool->lock);
     status = free_block(pool, block, s, &bytes, &pending);
-    if (pool->habit) {
+    if (__builtin_expect(pool->habit != NULL, false)) {
         ceni_pool_habit(pool);
     }
     ceni_pool_check_often(pool);

@@ -56,8 +56,9 @@ typedef struct ceni_lenders {
     void *arg;
     /* Has memory of the pool's own device given back by those who borrowed it; true if some was. */
     bool (*reclaim)(void *arg, uint64_t bytes);
-    /* Whose memory to try for `bytes` more, the best first: true, or false when there is none. */
-    bool (*lender)(void *arg, uint64_t bytes, unsigned attempt, ceni_home *home);
+    /* Whose memory to try for `bytes` more, the best first: true, or false when there is none left.
+     * *attempt is 0 at first, and moves on. */
+    bool (*lender)(void *arg, uint64_t bytes, unsigned *attempt, ceni_home *home);
     /* Who gets access to memory of a home: all that can reach it, the pool's device among them.
      * Fills CENI_GRANTS_MAX at most, returns how many. */
     size_t (*grants)(void *arg, const ceni_home *home, ceni_grant *grants);
@@ -97,7 +98,7 @@ enum ceni_block_kind {
     CENI_BLOCK_SLAB,
     CENI_BLOCK_PENDING,
     CENI_BLOCK_PARKED, /* in no heap, and not counted as allocated */
-    CENI_BLOCK_DEAD    /* was freed on a page that is dead: never used again */
+    CENI_BLOCK_DEAD    /* the same, freed on a page that is dead: never used again */
 };
 
 struct ceni_block {
@@ -138,6 +139,7 @@ struct ceni_heap {
     ceni_heap *next;      /* of the line, the youngest first */
     size_t number;        /* of the line's heaps, from 0 */
     uint64_t free_bytes;
+    uint32_t words; /* of the map: bit n: some bit of map[n] is set */
     uint64_t map[CENI_BINS / 64];
     uint32_t most[CENI_BINS]; /* no block of the bin is larger than so many units of 512 bytes */
     ceni_block *bins[CENI_BINS];
@@ -386,12 +388,12 @@ cen_status ceni_line_grow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_p
 /* The same, making no more than needed, of memory that is not the device's own. */
 cen_status ceni_line_borrow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream,
                             const ceni_home *home);
+/* What that would have to make: `need` without what is free where it would go, and idle. */
+uint64_t ceni_line_lack(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream);
 /* Maps idle pages, at most `most` of them, behind free memory of a line, if all idle pages there
  * would make a block larger than `above` by a page. `stream` NULL: only what is complete. */
 cen_status ceni_line_regroup(cen_pool *pool, ceni_line *line, uint64_t above, size_t most,
                              ceni_pstream *stream);
-/* What that would have to make: `need` without what is free where it would go, and idle. */
-uint64_t ceni_line_lack(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream);
 /* window.c: what is there already, put together.
  * Joins neighbouring free blocks, also of other streams (behind events), if that makes `need`. */
 bool ceni_line_gather(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream);
@@ -415,6 +417,8 @@ void ceni_pool_lose(cen_pool *pool, cen_device *mapper);
 /* A block of no bin that was just freed: takes what is dead of it out of use, and releases the
  * rest. False: none of it is, nothing was done. */
 bool ceni_block_bury(cen_pool *pool, ceni_block *block);
+/* Whether any of a block's memory is dead. */
+bool ceni_block_is_lost(const cen_pool *pool, const ceni_block *block);
 /* Returns dead pages on which nothing is left. */
 uint64_t ceni_pool_release_dead(cen_pool *pool);
 

@@ -51,9 +51,11 @@ cen_status ceni_final_unmap(ceni_reader *reader, ceni_final *f, uint64_t addr, u
     if (gone < f->pieces.count && f->pieces.at[gone].addr < end) {
         f->pieces.at[gone].addr = end;
     }
-    memmove(&f->pieces.at[at], &f->pieces.at[gone],
-            (f->pieces.count - gone) * sizeof *f->pieces.at);
-    f->pieces.count -= gone - at;
+    if (gone > at) {
+        memmove(&f->pieces.at[at], &f->pieces.at[gone],
+                (f->pieces.count - gone) * sizeof *f->pieces.at);
+        f->pieces.count -= gone - at;
+    }
     return CEN_OK;
 }
 

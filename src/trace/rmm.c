@@ -144,12 +144,12 @@ static bool parse_fraction(const char *text, char mark, int64_t *us) {
 /* "15:47:02.841961", "15:47:02:841961", or seconds: "1634567890.123456". */
 static bool parse_time(const char *text, bool *of_day, int64_t *us) {
     char copy[64], *parts[4] = {copy};
-    size_t count = 1;
+    size_t count = 1, length = strlen(text);
     char mark = 0;
-    if (strlen(text) >= sizeof copy) {
+    if (length >= sizeof copy) {
         return false;
     }
-    strcpy(copy, text);
+    memcpy(copy, text, length + 1);
     for (char *at = copy; *at; at++) {
         if (*at == ':' || *at == '.') {
             if (count == 4 || mark == '.') {
@@ -193,7 +193,7 @@ static int64_t in_order(rmm_log *log, int64_t us, bool of_day) {
 /* ---- events ---- */
 
 static cen_status read_header(rmm_log *log) {
-    bool end;
+    bool end = false;
     if (next_line(log, &end) || split(log)) {
         return log->reader->status;
     }
@@ -310,7 +310,7 @@ cen_status ceni_rmm_run(ceni_reader *reader, ceni_value *result) {
         return reader->status;
     }
     for (;;) {
-        bool end;
+        bool end = false;
         if (next_line(&log, &end)) {
             return reader->status;
         }

@@ -163,6 +163,14 @@ static void by_weights(void **state) {
             assert_true(weights[i][d] > 0 || !r.device_bytes[d]);
         }
     }
+    /* Stripes, too. */
+    const double three[4] = {3, 1, 0, 0};
+    cen_global_request stripes = asking(CEN_PLACE_STRIPED);
+    stripes.weights = three;
+    stripes.stripe_bytes = w.granule;
+    cen_global_report dealt = try_out(&w, 16 * w.granule, 0, &stripes);
+    assert_int_equal(dealt.device_bytes[0], 12 * w.granule);
+    assert_int_equal(dealt.device_bytes[1], 4 * w.granule);
     /* By room: the device that has less gets less. */
     settle(&w);
     void *less = get(&w, ROOM / 2, 1, CEN_PLACE_LOCAL);
@@ -424,7 +432,8 @@ static void preallocated_pages_are_shared(void **state) {
     world_close(&w);
 }
 
-static void adds_up(world *w) {
+/* `keeps`: ranges that are free may be kept for the next block alike. */
+static void adds_up(world *w, bool keeps) {
     cen_global_room sum = {0}, all = room_of(w, CEN_GLOBAL_ALL);
     for (int d = -1; d < (int)w->count; d++) { /* the host too */
         cen_global_room r = room_of(w, d);
@@ -435,6 +444,7 @@ static void adds_up(world *w) {
             assert_int_equal(r.free_bytes + r.pool_bytes + r.global_bytes + r.kept_bytes +
                                  r.lent_bytes,
                              r.total_bytes);
+            assert_true(keeps || !r.kept_bytes);
         }
         sum.pool_bytes += r.pool_bytes;
         sum.global_bytes += r.global_bytes;
@@ -454,35 +464,74 @@ static void adds_up(world *w) {
     assert_true(sum.available_bytes == all.available_bytes || !w->f->host);
 }
 
-static void figures_add_up(void **state) {
+static void add_up(void **state, bool keeps) {
     cen_global_options options = {.small_bytes = 64 * KIB, .allow_host = true};
+    options.return_at_once = !keeps;
     options.host_bytes = 32 * MIB;
     world w = world_open(state, ROOM, &options);
-    adds_up(&w);
-    void *a = get(&w, 12 * MIB, 0, CEN_PLACE_LOCAL), *b = get(&w, 16 * MIB, 1, CEN_PLACE_SPLIT);
+    adds_up(&w, keeps);
+    void *a = get(&w, 16 * MIB, 0, CEN_PLACE_LOCAL), *b = get(&w, 16 * MIB, 1, CEN_PLACE_SPLIT);
     void *c = get(&w, 6 * MIB, 0, CEN_PLACE_HOST), *d = get_local(&w, 10 * MIB, 1, 0);
-    adds_up(&w);
-    assert_int_equal(room_of(&w, 0).global_bytes, 12 * MIB + 16 * MIB / w.count);
+    adds_up(&w, keeps);
+    assert_int_equal(room_of(&w, 0).global_bytes, 16 * MIB + 16 * MIB / w.count);
     assert_int_equal(room_of(&w, CEN_GLOBAL_HOST).global_bytes, 6 * MIB);
     assert_int_equal(room_of(&w, 1).pool_bytes, 10 * MIB);
     assert_int_equal(room_of(&w, 1).idle_bytes, 0);
     drop_local(&w, d, 1, 0);
     settle(&w);
     assert_int_equal(room_of(&w, 1).idle_bytes, 10 * MIB);
-    adds_up(&w);
+    adds_up(&w, keeps);
     hold(&w, 0, 1);
     drop(&w, b, 0, 1);
     if (w.f->host) {
         assert_int_equal(room_of(&w, 0).pending_bytes, 16 * MIB / w.count);
     }
-    adds_up(&w);
+    adds_up(&w, keeps);
     drop(&w, a, 0, 0);
     drop(&w, c, 0, 0);
     sync_all(&w);
     settle(&w);
-    adds_up(&w);
+    adds_up(&w, keeps);
     assert_int_equal(room_of(&w, CEN_GLOBAL_ALL).global_bytes, 0);
     assert_int_equal(room_of(&w, CEN_GLOBAL_ALL).pending_bytes, 0);
+    world_close(&w);
+}
+
+static void figures_add_up(void **state) {
+    add_up(state, true);
+    add_up(state, false);
+}
+
+/* A range whose uses are complete serves the next block of its layout as it is, and goes back when
+ * its memory is wanted. */
+static void ranges_are_kept(void **state) {
+    world w = world_open(state, ROOM, &spans);
+    cen_global_report r;
+    void *block = NULL, *again = NULL, *other = NULL;
+    OK(place(&w, 16 * MIB, 0, CEN_PLACE_SPLIT, &block, &r));
+    assert_true(r.driver_ns > 0);
+    drop(&w, block, 0, 0);
+    settle(&w);
+    assert_int_equal(room_of(&w, 0).global_bytes, 0);
+    assert_int_equal(room_of(&w, 0).kept_bytes, 16 * MIB / w.count);
+    OK(place(&w, 16 * MIB - 7, 0, CEN_PLACE_SPLIT, &again, &r));
+    assert_ptr_equal(again, block);
+    assert_int_equal(r.driver_ns, 0);
+    assert_int_equal(r.requested_bytes, 16 * MIB - 7);
+    assert_int_equal(room_of(&w, 0).global_bytes, 16 * MIB / w.count);
+    OK(place(&w, 16 * MIB, 0, CEN_PLACE_SPLIT, &other, NULL));
+    assert_ptr_not_equal(other, again);
+    is_shared(&w, again, 16 * MIB - 7, everyone(&w));
+    drop(&w, again, 0, 0);
+    drop(&w, other, 0, 0);
+    settle(&w);
+    OK(place(&w, room_of(&w, 0).largest_bytes, 0, CEN_PLACE_LOCAL, &block, NULL));
+    assert_int_equal(room_of(&w, 1).idle_bytes, 0);
+    drop(&w, block, 0, 0);
+    settle(&w);
+    void *local = get_local(&w, w.f->host ? ROOM - 2 * MIB : 8 * MIB, 0, 0);
+    is_shared(&w, local, 8 * MIB, everyone(&w));
+    drop_local(&w, local, 0, 0);
     world_close(&w);
 }
 
@@ -580,6 +629,7 @@ static const struct CMUnitTest tests[] = {
     GLOBAL_TEST(small_ones_are_local),
     GLOBAL_TEST(preallocated_pages_are_shared),
     GLOBAL_TEST(figures_add_up),
+    GLOBAL_TEST(ranges_are_kept),
     GLOBAL_TEST(the_largest_can_be_had),
     GLOBAL_TEST(only_within_reach),
 };

@@ -57,16 +57,6 @@ static void let_all_go(model *m) {
     m->held = 0;
 }
 
-static void order(world *w, int after, int before) {
-    cen_event event;
-    if (after != before) {
-        OK(cen_event_create(w->device, 0, &event));
-        OK(cen_event_record(w->device, event, w->streams[before]));
-        OK(cen_stream_wait(w->device, w->streams[after], event));
-        OK(cen_event_destroy(w->device, event));
-    }
-}
-
 /* The ends of a block, and its middle. */
 static void touch_ends(world *w, void *block, size_t bytes, uint32_t seed, int stream, bool check) {
     size_t words = bytes / 4 < 256 ? bytes / 4 : 256;

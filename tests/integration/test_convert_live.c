@@ -105,7 +105,7 @@ static cen_snapshot *through(cen_snapshot *snapshot, cen_format format, const ch
 }
 
 static void a_recorded_program_stays_what_it_was(void **state) {
-    strcpy(folder, "/tmp/cenote-live-XXXXXX");
+    snprintf(folder, sizeof folder, "/tmp/cenote-live-XXXXXX");
     assert_non_null(mkdtemp(folder));
     record(in_folder("live.cenotrace"));
     cen_snapshot *snapshot = read_file(in_folder("live.cenotrace"));
