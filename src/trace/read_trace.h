@@ -1,5 +1,5 @@
 /* Reading cenote's own traces: blocks -> arrays (read_trace.c), events -> the records that the
- * snapshot is assembled from (read_events.c, read_state.c), native frames -> names
+ * snapshot is assembled from (read_order.c, read_events.c, read_state.c), native frames -> names
  * (read_symbols.c). */
 #ifndef CENI_TRACE_READ_TRACE_H
 #define CENI_TRACE_READ_TRACE_H
@@ -49,8 +49,21 @@ typedef struct ceni_final {
     CENI_ARRAY(ceni_live) live;
 } ceni_final;
 
-/* read_events.c: fills the reader's events, segments, blocks, notes; the root is *result. */
+/* An event's place in the order. */
+typedef struct ceni_event_key {
+    uint64_t ticks;
+    size_t index; /* of the file's events */
+    uint16_t device;
+} ceni_event_key;
+
+/* read_order.c: fills the reader's events, segments, blocks, notes; the root is *result. */
 cen_status ceni_trace_events(ceni_trace_file *file, ceni_value *result);
+
+/* read_events.c: a device's, in order; *events is the list of them. */
+cen_status ceni_trace_device(ceni_trace_file *file, uint32_t device, const ceni_event_key *keys,
+                             size_t count, ceni_value *events);
+/* Ticks -> microseconds since 1970. */
+int64_t ceni_trace_time_us(const ceni_trace_file *file, uint64_t ticks);
 
 /* read_state.c */
 cen_status ceni_final_map(ceni_reader *reader, ceni_final *final, const ceni_piece *piece);

@@ -2,17 +2,14 @@
  * not arrive whole is cut off again. See trace/write.h. */
 #include "trace/write.h"
 
-#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 #define XXH_INLINE_ALL
@@ -29,58 +26,6 @@ typedef struct batch {
 
 /* ---- the file ---- */
 
-static ssize_t write_some(int fd, const struct iovec *parts, int count) {
-    if (ceni_fault(CENI_FAULT_IO)) {
-        errno = EIO;
-        return -1;
-    }
-    return writev(fd, parts, count);
-}
-
-/* Writes all; 0, or an errno. */
-static int write_all(int fd, struct iovec *parts, size_t count) {
-    while (count) {
-        ssize_t got = write_some(fd, parts, (int)count);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got <= 0) {
-            return got ? errno : ENOSPC;
-        }
-        for (size_t rest = (size_t)got; count && rest >= parts->iov_len; parts++, count--) {
-            rest -= parts->iov_len;
-            got = (ssize_t)rest;
-        }
-        if (count) {
-            parts->iov_base = (uint8_t *)parts->iov_base + got;
-            parts->iov_len -= (size_t)got;
-        }
-    }
-    return 0;
-}
-
-/* A file at its size limit and a pipe without a reader raise signals that would end the program
- * that is traced: they are held back while writing, and taken if it was the writing that raised
- * them. */
-static int write_quietly(int fd, struct iovec *parts, size_t count) {
-    sigset_t quiet, old, before;
-    sigemptyset(&quiet);
-    sigaddset(&quiet, SIGXFSZ);
-    sigaddset(&quiet, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &quiet, &old);
-    sigpending(&before);
-    int error = write_all(fd, parts, count);
-    int raised = error == EFBIG ? SIGXFSZ : error == EPIPE ? SIGPIPE : 0;
-    if (raised && !sigismember(&before, raised)) {
-        sigset_t one;
-        sigemptyset(&one);
-        sigaddset(&one, raised);
-        sigtimedwait(&one, NULL, &(struct timespec){0});
-    }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return error;
-}
-
 /* Cuts off what did not arrive whole; a pipe keeps it. */
 static void end_early(ceni_writer *w, int error) {
     w->status = CEN_ERR_IO;
@@ -94,7 +39,7 @@ static void end_early(ceni_writer *w, int error) {
 }
 
 static cen_status put_bytes(ceni_writer *w, struct iovec *parts, size_t count, uint64_t bytes) {
-    int error = write_quietly(w->fd, parts, count);
+    int error = ceni_write_quietly(w->fd, parts, count);
     if (error) {
         end_early(w, error);
         return w->status;
@@ -362,10 +307,11 @@ cen_status ceni_writer_setting(ceni_writer *w, const char *key, const char *valu
 /* ---- begin and end ---- */
 
 static void release(ceni_writer *w) {
-    ceni_gathered *all[] = {&w->strings, &w->stacks, &w->modules, &w->devices, &w->settings};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        ceni_free(all[i]->data);
-    }
+    ceni_free(w->strings.data);
+    ceni_free(w->stacks.data);
+    ceni_free(w->modules.data);
+    ceni_free(w->devices.data);
+    ceni_free(w->settings.data);
     ceni_free(w->index);
     ceni_free(w->slots);
     pthread_mutex_destroy(&w->lock);

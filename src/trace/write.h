@@ -16,6 +16,7 @@
 
 #include <pthread.h>
 #include <stddef.h>
+#include <sys/uio.h>
 
 #include "cenote/status.h"
 #include "trace/format.h"
@@ -68,6 +69,10 @@ cen_status ceni_writer_setting(ceni_writer *writer, const char *key, const char 
 /* Writes what is gathered and then a block of events. count 0: only the former. */
 cen_status ceni_writer_events(ceni_writer *writer, uint32_t thread, const ceni_event_record *events,
                               size_t count, ceni_moment_pair now);
+
+/* write_quietly.c: writes all of the parts, which it uses up; 0, or an errno. No signal reaches the
+ * program for it. */
+int ceni_write_quietly(int fd, struct iovec *parts, size_t count);
 
 /* Writes what is gathered and the index, and frees all. The status of the whole. */
 cen_status ceni_writer_close(ceni_writer *writer, uint64_t lost, ceni_moment_pair now);
