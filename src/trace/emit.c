@@ -99,12 +99,8 @@ void ceni_trace_device_remove(unsigned number) {
 
 /* The child has a copy of the file's descriptor and of half-made state; it uses neither. */
 static void in_child(void) {
-    bool mine = ceni_trace.open || ceni_trace.rings;
     atomic_store(&ceni_trace_is_on, false);
-    atomic_store(&ceni_trace.forked, mine);
-    if (mine) {
-        ceni_rings_forget();
-    }
+    atomic_store(&ceni_trace.forked, true);
     if (ceni_trace.fd >= 0) {
         close(ceni_trace.fd);
         ceni_trace.fd = -1;

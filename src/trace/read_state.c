@@ -36,7 +36,10 @@ static cen_status insert(ceni_reader *reader, ceni_final *f, size_t at, const ce
 
 cen_status ceni_final_unmap(ceni_reader *reader, ceni_final *f, uint64_t addr, uint64_t end) {
     size_t at = find(f, addr), gone = at;
-    if (at < f->pieces.count && f->pieces.at[at].addr < addr) {
+    if (at == f->pieces.count) {
+        return CEN_OK;
+    }
+    if (f->pieces.at[at].addr < addr) {
         ceni_piece rest = f->pieces.at[at];
         f->pieces.at[at].end = addr;
         if (rest.end > end) {

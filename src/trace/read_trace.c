@@ -243,8 +243,10 @@ static cen_status read_events(ceni_trace_file *f, const ceni_block_head *h, cons
     if (CENI_ROOM(f->reader, f->events, h->count)) {
         return f->reader->status;
     }
-    memcpy(f->events.at + f->events.count, at, h->count * sizeof *f->events.at);
-    f->events.count += h->count;
+    if (h->count) {
+        memcpy(f->events.at + f->events.count, at, h->count * sizeof *f->events.at);
+        f->events.count += h->count;
+    }
     return CEN_OK;
 }
 

@@ -161,11 +161,6 @@ uint64_t ceni_rings_events(void) {
     return sum;
 }
 
-void ceni_rings_forget(void) {
-    own = NULL;
-    ceni_trace.rings = NULL;
-}
-
 /* ---- emitting ---- */
 
 /* Apart from the hot path, which has no use for it. */

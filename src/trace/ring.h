@@ -73,8 +73,6 @@ void ceni_rings_collect(void);
 /* Before a start: all rings are empty and of the size asked for. */
 void ceni_rings_reset(void);
 uint64_t ceni_rings_events(void);
-/* In a forked child: the rings are the parent's. */
-void ceni_rings_forget(void);
 
 /* emit_clock.c */
 ceni_moment_pair ceni_trace_moment(void);

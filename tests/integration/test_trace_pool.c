@@ -167,7 +167,8 @@ typedef struct program {
     cen_pool_stats stats;
 } program;
 
-static void run_program(program *p, bool no_vmm) {
+/* shared: memory goes from thread to thread, as all of it is one stream's. */
+static void run_program(program *p, bool no_vmm, bool shared) {
     cen_host_options host = {
         .size = sizeof host, .capacity = 512 * MIB, .granularity = 2 * MIB, .no_vmm = no_vmm};
     OK(cen_device_open_host(0, &host, &p->device));
@@ -179,8 +180,8 @@ static void run_program(program *p, bool no_vmm) {
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++) {
         p->workers[i] = (worker){.pool = p->pool,
-                                 .own = p->streams[i],
-                                 .other = p->streams[(i + 1) % THREADS],
+                                 .own = p->streams[shared ? 0 : i],
+                                 .other = p->streams[shared ? 0 : (i + 1) % THREADS],
                                  .seed = (unsigned)i + 1};
         assert_int_equal(pthread_create(&threads[i], NULL, work, &p->workers[i]), 0);
     }
@@ -195,7 +196,7 @@ static void close_program(program *p) {
     for (int i = 0; i < THREADS; i++) {
         for (int k = 0; k < HELD; k++) {
             if (p->workers[i].blocks[k]) {
-                OK(cen_pool_free(p->pool, p->workers[i].blocks[k], p->streams[i]));
+                OK(cen_pool_free(p->pool, p->workers[i].blocks[k], p->workers[i].own));
             }
         }
     }
@@ -246,10 +247,10 @@ static uint64_t segments_bytes(const cen_snapshot_device *d) {
     return sum;
 }
 
-static void check_program(bool no_vmm) {
+static void check_program(bool no_vmm, bool shared) {
     program p;
     OK(cen_trace_start(path, NULL));
-    run_program(&p, no_vmm);
+    run_program(&p, no_vmm, shared);
     OK(cen_trace_stop());
     cen_snapshot *s = read_back();
     assert_int_equal(cen_snapshot_device_count(s), 1);
@@ -274,11 +275,15 @@ static void check_program(bool no_vmm) {
 }
 
 static void many_threads(void **state) {
-    check_program(false);
+    check_program(false, false);
+}
+
+static void one_stream(void **state) {
+    check_program(false, true);
 }
 
 static void plain_segments(void **state) {
-    check_program(true);
+    check_program(true, false);
 }
 
 /* Destroying a pool gives all back, live blocks too. */
@@ -454,6 +459,7 @@ static void a_failure_is_explained(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(many_threads, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_stream, set_up, tear_down),
         cmocka_unit_test_setup_teardown(plain_segments, set_up, tear_down),
         cmocka_unit_test_setup_teardown(destroyed_with_blocks, set_up, tear_down),
         cmocka_unit_test_setup_teardown(moved_blocks, set_up, tear_down),

@@ -344,6 +344,29 @@ static void unknown_blocks_are_skipped(void **state) {
     free(b.data);
 }
 
+/* Blocks may be empty. What others refer to is missed then. */
+static void empty_blocks(void **state) {
+    bytes b;
+    OK(make(write_all_kinds, &b));
+    size_t offsets[32], count = block_offsets(b, offsets, 32);
+    for (size_t i = 0; i < count; i++) {
+        ceni_block_head h, none;
+        memcpy(&h, b.data + offsets[i], sizeof h);
+        none = h;
+        none.count = 0;
+        memcpy(b.data + offsets[i], &none, sizeof none);
+        reseal_block(b, offsets[i]);
+        if (h.type == CENI_FILE_STRINGS || h.type == CENI_FILE_MODULES) {
+            refuse(b, CEN_ERR_FORMAT, "contradicts itself");
+        } else {
+            cen_snapshot_free(read_bytes(b));
+        }
+        memcpy(b.data + offsets[i], &h, sizeof h);
+        reseal_block(b, offsets[i]);
+    }
+    free(b.data);
+}
+
 /* Blocks that are sealed, but refer to what is not there or say more than they hold. */
 static void contradictions(void **state) {
     bytes b;
@@ -504,6 +527,7 @@ int main(void) {
         cmocka_unit_test_setup(any_damage_is_noticed, set_up),
         cmocka_unit_test_setup(versions, set_up),
         cmocka_unit_test_setup(unknown_blocks_are_skipped, set_up),
+        cmocka_unit_test_setup(empty_blocks, set_up),
         cmocka_unit_test_setup(contradictions, set_up),
         cmocka_unit_test_setup(ranges_that_wrap_are_refused, set_up),
         cmocka_unit_test_setup(shared_memory_is_one_segment, set_up),
