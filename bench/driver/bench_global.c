@@ -145,7 +145,7 @@ static bench_measure copies(void) {
              "copying");
         gb[i] = (double)GIB / (us_since(start) * 1000);
     }
-    give_back(global, from);
+    need(!cen_global_free(global, from, 0, 0), "freeing");
     give_back(global, to);
     return bench_measure_of(gb, (size_t)runs);
 }

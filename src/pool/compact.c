@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "pool/lookup.h"
+#include "pool/note.h"
 
 cen_status ceni_mover_open(cen_pool *pool) {
     if (pool->mover) {
@@ -121,6 +122,8 @@ static void commit(cen_pool *pool, const ceni_move *m, uint64_t epoch) {
     pool->movables[to->movable - 1].block = to;
     ceni_index_set(pool, from->addr, CENI_OWNER_FREED);
     ceni_index_set(pool, to->addr, (uintptr_t)to);
+    ceni_note(pool, CENI_EVENT_MOVE, from->addr, from->requested, from->stream->handle);
+    ceni_note(pool, CENI_EVENT_ALLOC, to->addr, to->requested, to->stream->handle);
     ceni_block_release(pool, from, pool->mover, epoch);
     ceni_pool_count_allocated(pool, to->size);
 }

@@ -72,6 +72,9 @@ ceni_place *ceni_place_next(const ceni_round *round, const ceni_block *block, ce
  * Empties pages as the round says; closing it is the caller's. CEN_OK also if nothing could be
  * done; what was moved before a failure stays moved. Results are added to those that are there. */
 cen_status ceni_round_run(ceni_round *round);
+/* vacate.c: the same for pages of a home or borrowed ones; blocks that find no place get new memory
+ * of the device's own, if it has room. */
+cen_status ceni_round_leave(ceni_round *round);
 /* Moves one block to the best hole of other pages. CEN_ERR_DEVICE_MEMORY: there is none. */
 cen_status ceni_block_move_away(cen_pool *pool, ceni_block *block);
 

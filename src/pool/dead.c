@@ -9,6 +9,7 @@
  * A pool whose own device is lost gives out nothing. Its device does nothing any more, so all uses
  * count as complete; what it borrowed goes back through another device. */
 #include "base/log.h"
+#include "pool/note.h"
 #include "pool/page.h"
 
 /* The first segment in use that ends beyond an address. */
@@ -161,6 +162,7 @@ static cen_status release(cen_pool *pool, ceni_pool_page *page, ceni_block *firs
         ceni_block_unlink(b);
         ceni_block_delete(pool, b);
     }
+    ceni_note_segment(pool, CENI_EVENT_UNMAP, s, NULL);
     s->active = false;
     s->last_stream = NULL;
     s->line->reserved -= s->size;

@@ -1,5 +1,6 @@
 /* The pool's calls to the driver, counted and timed by kind. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "pool/page.h"
 
 static uint64_t begin(void) {
@@ -26,8 +27,12 @@ cen_status ceni_driver_reserve(cen_pool *pool, uint64_t size, cen_addr *addr) {
 cen_status ceni_driver_create(cen_pool *pool, uint64_t size, const ceni_home *home,
                               ceni_page *page) {
     unsigned flags = home->host ? CENI_PAGE_HOST : 0;
+    /* A device that is full is no failure yet: the ladder goes on. */
+    cen_status before = ceni_log_expect(CEN_ERR_DEVICE_MEMORY);
     uint64_t start = begin();
-    return end(pool, CENI_CREATE, 1, start, ceni_dev_page_create(home->device, size, flags, page));
+    cen_status status = ceni_dev_page_create(home->device, size, flags, page);
+    (void)ceni_log_expect(before);
+    return end(pool, CENI_CREATE, 1, start, status);
 }
 
 cen_status ceni_driver_map(cen_pool *pool, uint64_t addr, uint64_t size, ceni_page page) {
@@ -63,8 +68,11 @@ cen_status ceni_driver_release(cen_pool *pool, const ceni_pool_page *page) {
 }
 
 cen_status ceni_driver_segment_alloc(cen_pool *pool, uint64_t size, cen_addr *addr) {
+    cen_status before = ceni_log_expect(CEN_ERR_DEVICE_MEMORY);
     uint64_t start = begin();
-    return end(pool, CENI_CREATE, 1, start, ceni_dev_segment_alloc(pool->device, size, addr));
+    cen_status status = ceni_dev_segment_alloc(pool->device, size, addr);
+    (void)ceni_log_expect(before);
+    return end(pool, CENI_CREATE, 1, start, status);
 }
 
 cen_status ceni_driver_segment_free(cen_pool *pool, cen_addr addr) {

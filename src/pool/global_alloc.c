@@ -168,6 +168,7 @@ static cen_status alloc_span(cen_global *g, size_t bytes, int device,
     status = ceni_span_enter(g, a.span);
     if (!status) {
         *block = at_address(a.span->addr);
+        ceni_span_note(g, CENI_EVENT_ALLOC, a.span, bytes, request->stream);
         if (report) {
             ceni_span_report(a.span, report);
         }

@@ -128,6 +128,7 @@ static cen_status free_span(cen_global *g, ceni_span *s, int device, cen_stream 
     if (status) {
         s->use_count = uses; /* live as before */
     } else {
+        ceni_span_note(g, CENI_EVENT_FREE | CENI_EMIT_PENDING, s, s->requested, stream);
         s->pending = true;
         count_pending(g, s, 1);
     }
@@ -248,6 +249,7 @@ static ceni_span *take_complete(cen_global *g, bool wait) {
             ceni_lock_take(&g->lock);
         }
         if (complete) {
+            ceni_span_note(g, CENI_EVENT_FREED, s, 0, 0);
             ceni_span_leave(g, s);
             count_pending(g, s, -1);
             s->next = taken;
@@ -296,6 +298,7 @@ void ceni_spans_close(cen_global *g) {
         if (!s->pending) {
             live += s->pages != NULL;
             (void)record_uses(g, s); /* what cannot be waited for is not */
+            ceni_span_note(g, CENI_EVENT_FREE | CENI_EMIT_PENDING, s, s->requested, 0);
             s->pending = true;
             count_pending(g, s, 1);
         }

@@ -19,6 +19,7 @@
 #define CENI_GLOBAL_INT_H
 
 #include "cenote/global.h"
+#include "pool/note.h"
 #include "pool/page.h"
 
 typedef struct ceni_member {
@@ -64,6 +65,7 @@ typedef struct ceni_span {
     ceni_span_use *uses;
     size_t use_count, use_capacity;
     bool pending;           /* freed, not complete */
+    bool noted;             /* a trace was told of its memory */
     struct ceni_span *next; /* of those kept, or about to be returned */
 } ceni_span;
 
@@ -120,6 +122,13 @@ cen_status ceni_layout_by_room(cen_global *global, uint64_t size, int device, ce
 /* global_span.c */
 cen_status ceni_span_make(cen_global *global, int device, uint64_t bytes, uint64_t size,
                           const ceni_layout *layout, ceni_span **span);
+/* Tells a trace of a span that has pages of its own; other spans are the local pool's to tell. */
+static inline void ceni_span_note(const cen_global *g, enum ceni_event kind, const ceni_span *s,
+                                  uint64_t size, cen_stream stream) {
+    if (ceni_noting() && s->pages) {
+        ceni_emit(kind, g->members[s->mapper].device->number, s->addr, size, stream);
+    }
+}
 /* Unmaps and returns everything; what cannot be is kept, to be tried again. True: all is gone. */
 bool ceni_span_destroy(cen_global *global, ceni_span *span);
 /* Tries again to return what could not be; `last`: then forgets it. True: some went. */

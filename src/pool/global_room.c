@@ -220,7 +220,8 @@ static void room_of_device(cen_global *g, int number, cen_global_room *room) {
     ceni_held lent = held_of(g, number, false);
     room->total_bytes = m->device->total_bytes;
     room->free_bytes = ceni_global_driver_free(g, number);
-    room->idle_bytes = all.idle + atomic_load(&m->kept_bytes);
+    room->idle_bytes = all.idle;
+    room->kept_bytes = atomic_load(&m->kept_bytes);
     room->pool_bytes = own.bytes;
     room->borrowed_bytes = all.bytes - own.bytes;
     room->lent_bytes = lent.bytes;
@@ -228,7 +229,7 @@ static void room_of_device(cen_global *g, int number, cen_global_room *room) {
     room->pending_bytes = atomic_load(&m->pending_bytes);
     room->lost = atomic_load(&m->lost);
     room->available_bytes =
-        room->lost ? 0 : room->free_bytes + own.idle + lent.idle + atomic_load(&m->kept_bytes);
+        room->lost ? 0 : room->free_bytes + own.idle + lent.idle + room->kept_bytes;
     room->largest_bytes = room->available_bytes / g->granularity * g->granularity;
 }
 
@@ -239,7 +240,8 @@ static void room_of_host(cen_global *g, cen_global_room *room) {
                         : g->options.host_bytes ? g->options.host_bytes
                                                 : UINT64_MAX;
     room->free_bytes = ceni_global_host_left(g);
-    room->idle_bytes = held.idle + atomic_load(&g->host_kept);
+    room->idle_bytes = held.idle;
+    room->kept_bytes = atomic_load(&g->host_kept);
     room->lent_bytes = held.bytes;
     room->global_bytes = spans;
     room->available_bytes = room->free_bytes;
@@ -257,6 +259,7 @@ static void add_room(cen_global_room *sum, const cen_global_room *one) {
     sum->idle_bytes += one->idle_bytes;
     sum->pool_bytes += one->pool_bytes;
     sum->global_bytes += one->global_bytes;
+    sum->kept_bytes += one->kept_bytes;
     sum->lent_bytes += one->lent_bytes;
     sum->borrowed_bytes += one->borrowed_bytes;
     sum->pending_bytes += one->pending_bytes;

@@ -76,12 +76,16 @@ cen_status ceni_span_make(cen_global *g, int device, uint64_t bytes, uint64_t si
     s->placement = layout->placement;
     s->pages = pages;
     s->page_count = layout->count;
+    cen_status before = ceni_log_expect(CEN_ERR_DEVICE_MEMORY); /* there may be another place */
     cen_status status = map_pages(g, s, layout);
+    (void)ceni_log_expect(before);
     if (status) {
         (void)ceni_span_destroy(g, s);
         return status;
     }
     s->driver_ns = ceni_now_ns() - start;
+    s->noted = ceni_noting();
+    ceni_span_note(g, CENI_EVENT_MAP | CENI_EMIT_PLAIN | CENI_EMIT_ANYONES, s, size, 0);
     *out = s;
     return CEN_OK;
 }
@@ -107,6 +111,10 @@ static bool return_pages(cen_global *g, ceni_span *s) {
     if (s->mapped) {
         if (undo(g, s, true)) {
             return false;
+        }
+        if (s->noted) {
+            ceni_span_note(g, CENI_EVENT_UNMAP | CENI_EMIT_PLAIN | CENI_EMIT_ANYONES, s, s->size,
+                           0);
         }
         s->mapped = 0;
     }

@@ -1,6 +1,7 @@
 /* Where a block comes from: the best free block that fits, else one rung after the other of a
  * ladder, from what costs nothing to what waits for the device, each followed by another search. */
 #include "base/log.h"
+#include "pool/note.h"
 #include "pool/page.h"
 
 #define QUERIES_AN_ALLOC 16 /* events looked at for pending frees, on the average */
@@ -300,6 +301,7 @@ cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, ui
     }
     arena->serving--;
     if (!found) {
+        ceni_note(pool, CENI_EVENT_OOM, pool->failure.device_free_bytes, requested, stream->handle);
         log_failure(pool, r.status);
         return r.status ? r.status : CEN_ERR_DEVICE_MEMORY;
     }

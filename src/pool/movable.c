@@ -11,6 +11,7 @@
 #include "cenote/movable.h"
 #include "pool/compact.h"
 #include "pool/lookup.h"
+#include "pool/note.h"
 
 #define SIZE_IN_SENSE ((size_t)1 << 46) /* no device holds more */
 
@@ -100,6 +101,7 @@ static cen_status alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *s, cen_mov
     pool->stats.allocs++;
     ceni_pool_count_requested(pool, (int64_t)bytes);
     *handle = handle_of(&pool->movables[number - 1], number);
+    ceni_note(pool, CENI_EVENT_ALLOC, block->addr, bytes, s->handle);
     return CEN_OK;
 }
 
@@ -223,6 +225,7 @@ static cen_status free_block(cen_pool *pool, ceni_block *b, ceni_pstream *stream
     b->movable = 0;
     b->stream = stream;
     b->epoch = ceni_stream_freeing(pool, stream);
+    ceni_note_free(pool, ceni_note_time(), b->addr, requested, stream->handle, b->uses != NULL);
     if (b->uses) {
         b->uses = NULL;
         b->kind = CENI_BLOCK_PENDING;

@@ -139,6 +139,7 @@ struct ceni_heap {
     ceni_heap *next;      /* of the line, the youngest first */
     size_t number;        /* of the line's heaps, from 0 */
     uint64_t free_bytes;
+    uint32_t words; /* of the map: bit n: some bit of map[n] is set */
     uint64_t map[CENI_BINS / 64];
     uint32_t most[CENI_BINS]; /* no block of the bin is larger than so many units of 512 bytes */
     ceni_block *bins[CENI_BINS];

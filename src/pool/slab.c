@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "pool/lookup.h"
+#include "pool/note.h"
 
 #define SLAB_MIN_BYTES ((uint64_t)64 << 10)
 #define SLAB_OBJECTS   8
@@ -391,11 +392,12 @@ static struct ceni_object_use **find_uses(cen_pool *pool, const void *object) {
 
 /* Frees past the magazines: for a private pool, another stream, or with uses. */
 static cen_status free_slowly(cen_pool *pool, ceni_slab *slab, void *object, uint32_t bytes,
-                              ceni_pstream *stream) {
+                              ceni_pstream *stream, uint64_t ticks) {
     ceni_lock_take(&pool->lock);
     struct ceni_object_use **at = find_uses(pool, object), *noted = *at;
     ceni_use *fresh = NULL, **uses = noted ? &noted->uses : &fresh;
     cen_status status = stream == slab->stream ? CEN_OK : ceni_use_add(uses, stream);
+    bool pending = !status && *uses;
     if (status) {
         (void)ceni_fail(status, "cen_pool_free: no memory");
     } else if (*uses) {
@@ -416,6 +418,9 @@ static cen_status free_slowly(cen_pool *pool, ceni_slab *slab, void *object, uin
         ceni_pool_count_requested(pool, -(int64_t)bytes);
     }
     ceni_lock_leave(&pool->lock);
+    if (!status) {
+        ceni_note_free(pool, ticks, (uintptr_t)object, bytes, stream->handle, pending);
+    }
     return status;
 }
 
@@ -428,19 +433,20 @@ cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_ps
     if (!bytes) {
         return ceni_fail(CEN_ERR_DOUBLE_FREE, "cen_pool_free: %p is free already", object);
     }
+    uint64_t ticks = ceni_note_time();
     ceni_shard *shards = atomic_load_explicit(&stream->shards, memory_order_acquire);
     if (stream != slab->stream || slab->arena->id || !shards) {
-        return free_slowly(pool, slab, object, bytes, stream);
+        return free_slowly(pool, slab, object, bytes, stream, ticks);
     }
     unsigned c = slab->class_index, spill = 0;
     void *objects[CENI_MAGAZINE];
     ceni_shard *shard = shard_of(shards);
     if (!enter(shard, stream)) {
-        return free_slowly(pool, slab, object, bytes, stream);
+        return free_slowly(pool, slab, object, bytes, stream, ticks);
     }
     if (slab->has_uses) { /* under the lock: whoever flushes sets it first */
         ceni_spin_leave(&shard->lock);
-        return free_slowly(pool, slab, object, bytes, stream);
+        return free_slowly(pool, slab, object, bytes, stream, ticks);
     }
     if (shard->count[c] >= magazine_sizes[c]) {
         spill = (shard->count[c] + 1u) / 2;
@@ -455,6 +461,7 @@ cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_ps
     if (spill) {
         return_objects(pool, objects, spill);
     }
+    ceni_note_free(pool, ticks, (uintptr_t)object, bytes, stream->handle, false);
     return CEN_OK;
 }
 

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "pool/lookup.h"
+#include "pool/note.h"
 
 ceni_pstream *ceni_stream_enter(cen_pool *pool, cen_stream handle) {
     ceni_pstream *s = ceni_calloc(1, sizeof *s);
@@ -156,6 +157,8 @@ static bool uses_passed(const ceni_use *uses) {
 static void finish_pending(cen_pool *pool, ceni_pending *p) {
     ceni_block *block = p->block;
     pool->stats.pending_blocks--;
+    ceni_note(pool, CENI_EVENT_FREED, p->object ? (uintptr_t)p->object : block->addr, 0,
+              block->stream ? block->stream->handle : 0);
     if (p->object) {
         pool->stats.pending_bytes -= block->slab->object_bytes;
         ceni_slab_give_back(pool, block->slab, p->object);

@@ -2,6 +2,7 @@
  * seen every use of it complete; while a stream captures nothing is unmapped. */
 #include "base/log.h"
 #include "base/mem.h"
+#include "pool/note.h"
 #include "pool/page.h"
 
 static bool mapping_quiet(const ceni_segment *s) {
@@ -100,6 +101,7 @@ static uint64_t release_plain(cen_pool *pool, ceni_line *line, uint64_t keep_byt
             ceni_driver_segment_free(pool, s->addr)) {
             continue;
         }
+        ceni_note_segment(pool, CENI_EVENT_UNMAP, s, NULL);
         b = first->next;
         ceni_block_unbin(first);
         ceni_block_unlink(first);
@@ -219,6 +221,9 @@ static void close_line(cen_pool *pool, ceni_line *line) {
         (void)ceni_driver_unmap(pool, addr, size, count); /* logged; there is nothing else to do */
     }
     while ((s = line->first_segment)) {
+        if (s->active) {
+            ceni_note_segment(pool, CENI_EVENT_UNMAP, s, NULL);
+        }
         if (s->plain) {
             (void)ceni_driver_segment_free(pool, s->addr);
         }

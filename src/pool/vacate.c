@@ -33,17 +33,18 @@ static bool make_room(cen_pool *pool, const uint64_t lacking[CENI_RANKS]) {
     return made;
 }
 
-/* Moves blocks off pages of a home, or off all borrowed ones. */
-static void leave(ceni_round *round) {
+cen_status ceni_round_leave(ceni_round *round) {
     cen_pool *pool = round->pool;
-    if (ceni_round_run(round) || round->out_of_time || round->emptied_bytes >= round->enough) {
-        return;
+    cen_status status = ceni_round_run(round);
+    if (status || round->out_of_time || round->emptied_bytes >= round->enough) {
+        return status;
     }
     bool own = round->home && !round->home->host && round->home->device == pool->device;
     if (!own && make_room(pool, round->lacking)) {
         memset(round->lacking, 0, sizeof round->lacking);
-        (void)ceni_round_run(round);
+        status = ceni_round_run(round);
     }
+    return status;
 }
 
 uint64_t ceni_pool_vacate(cen_pool *pool, const ceni_home *home, uint64_t bytes, bool wait) {
@@ -61,7 +62,7 @@ uint64_t ceni_pool_vacate(cen_pool *pool, const ceni_home *home, uint64_t bytes,
         return returned;
     }
     ceni_round round = {.pool = pool, .home = home, .enough = bytes - returned};
-    leave(&round);
+    (void)ceni_round_leave(&round); /* what was moved is moved */
     ceni_round_close(&round);
     if (wait && round.emptied_bytes && !ceni_pool_drain(pool)) {
         returned += ceni_pool_release_home(pool, home, bytes - returned);
@@ -81,7 +82,7 @@ uint64_t ceni_pool_bring_home(cen_pool *pool, uint64_t budget_us) {
     }
     ceni_round round = {.pool = pool, .borrowed = true, .enough = UINT64_MAX};
     round.deadline = ceni_deadline(pool, budget_us);
-    leave(&round);
+    (void)ceni_round_leave(&round); /* what was moved is moved */
     ceni_round_close(&round);
     return round.moved_bytes;
 }

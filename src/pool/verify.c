@@ -55,8 +55,9 @@ static cen_status check_heaps(const ceni_line *line, uint64_t free_bytes) {
         }
         for (unsigned bin = 0; bin < CENI_BINS; bin++) {
             bool marked = h->map[bin / 64] >> bin % 64 & 1;
-            if (marked != (h->bins[bin] != NULL)) {
-                return BAD("bin %u: its bit and its list disagree", bin);
+            bool noted_word = h->words >> bin / 64 & 1;
+            if (marked != (h->bins[bin] != NULL) || noted_word != (h->map[bin / 64] != 0)) {
+                return BAD("bin %u: its bits and its list disagree", bin);
             }
             for (const ceni_block *b = h->bins[bin]; b; b = b->bin_next) {
                 if (b->heap != h || b->kind != CENI_BLOCK_FREE ||

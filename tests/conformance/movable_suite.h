@@ -47,4 +47,15 @@ static inline void waits(world *w, int i) {
     }
 }
 
+/* What one stream does next comes after what another did. */
+static inline void order(world *w, int after, int before) {
+    cen_event event;
+    if (after != before) {
+        OK(cen_event_create(w->device, 0, &event));
+        OK(cen_event_record(w->device, event, w->streams[before]));
+        OK(cen_stream_wait(w->device, w->streams[after], event));
+        OK(cen_event_destroy(w->device, event));
+    }
+}
+
 #endif

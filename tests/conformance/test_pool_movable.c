@@ -171,7 +171,7 @@ static void the_old_place_waits_for_all_readers(void **state) {
 static void a_fresh_block_is_its_streams(void **state) {
     world w = world_open(state, &small_pages);
     void *before = get(&w, 4 * MIB, w.streams[0]);
-    make_hole(&w, 8 * MIB);
+    make_hole(&w, 4 * MIB);
     hold(&w, 0);
     fill(&w, before, 4 * MIB, 1, w.streams[0]);
     check(&w, before, 4 * MIB, 1, w.streams[0]);
@@ -184,11 +184,13 @@ static void a_fresh_block_is_its_streams(void **state) {
     m = make(&w, 4 * MIB, 0); /* there again, and never pinned */
     OK(cen_movable_move(w.pool, m));
     void *other = get(&w, 4 * MIB, w.streams[1]);
+    assert_ptr_equal(other, before);
     fill(&w, other, 4 * MIB, 2, w.streams[1]);
     check(&w, other, 4 * MIB, 2, w.streams[1]);
     write_it(&w, m, 4 * MIB, 3, 2);
     read_it(&w, m, 4 * MIB, 3, 2);
     sync_all(&w);
+    check(&w, other, 4 * MIB, 2, w.streams[1]);
     OK(cen_pool_free(w.pool, other, w.streams[1]));
     OK(cen_movable_free(w.pool, m, w.streams[2]));
     world_close(&w);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cenote/pool.h"
+#include "cenote/movable.h"
 #include "dev/dev.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -19,6 +19,8 @@ typedef struct world {
     cen_stream streams[STREAMS];
     uint64_t addr[SLOTS], bytes[SLOTS];
     bool capturing[STREAMS];
+    cen_movable movable[SLOTS];
+    uint8_t pins[SLOTS], mark[SLOTS];
 } world;
 
 static void require(bool holds) {
@@ -53,6 +55,70 @@ static void release(world *w, unsigned slot, unsigned stream) {
     }
 }
 
+/* Streams run inline: a movable block's contents can be looked at while it is pinned. */
+static void use_movable(world *w, unsigned slot, unsigned stream, bool keep) {
+    void *at;
+    if (cen_movable_pin(w->pool, w->movable[slot], w->streams[stream], &at)) {
+        return;
+    }
+    require(!w->mark[slot] || *(volatile uint8_t *)at == w->mark[slot]);
+    w->mark[slot] = (uint8_t)(1 + (w->mark[slot] + slot) % 255);
+    *(volatile uint8_t *)at = w->mark[slot];
+    w->pins[slot]++;
+    if (!keep || w->pins[slot] > 3) {
+        w->pins[slot] -= !cen_movable_unpin(w->pool, w->movable[slot], w->streams[stream]);
+    }
+}
+
+static void free_movable(world *w, unsigned slot, unsigned stream) {
+    while (w->pins[slot] && !cen_movable_unpin(w->pool, w->movable[slot], w->streams[stream])) {
+        w->pins[slot]--;
+    }
+    cen_movable handle = w->movable[slot];
+    if (!cen_movable_free(w->pool, handle, w->streams[stream])) {
+        require(!w->pins[slot]);
+        require(cen_movable_free(w->pool, handle, w->streams[stream]) == CEN_ERR_NOT_FOUND);
+        w->movable[slot] = 0;
+        w->mark[slot] = 0;
+    }
+}
+
+static void defragment(world *w, uint8_t a, uint8_t b) {
+    cen_defragment_options o = {.size = sizeof o, .compact = a & 1, .wait = a & 2};
+    o.keep_bytes = a & 4 ? UINT64_MAX : (uint64_t)b << 20;
+    if (a & 8) {
+        const cen_defragment_policy p = {
+            .size = sizeof p, .interval_us = b, .threshold = b / 255.0, .each = o};
+        (void)cen_pool_set_defragment(w->pool, a & 16 ? &p : NULL);
+    } else {
+        (void)cen_pool_defragment(w->pool, &o, NULL);
+    }
+}
+
+static void move_something(world *w, const uint8_t *op, unsigned slot, unsigned stream) {
+    switch (op[2] % 6) {
+    case 0:
+    case 1:
+        if (!w->movable[slot]) {
+            size_t bytes = ((size_t)op[3] + 1) << (10 + op[2] / 6 % 10);
+            (void)cen_movable_alloc(w->pool, bytes, w->streams[stream], &w->movable[slot]);
+        }
+        break;
+    case 2:
+        use_movable(w, slot, stream, op[3] & 1);
+        break;
+    case 3:
+        free_movable(w, slot, stream);
+        break;
+    case 4:
+        (void)cen_movable_move(w->pool, w->movable[slot]);
+        break;
+    default:
+        defragment(w, op[2] / 6, op[3]);
+        break;
+    }
+}
+
 static void capture(world *w, unsigned stream, uint64_t id) {
     if (w->capturing[stream]) {
         require(!cen_pool_capture_end(w->pool, w->streams[stream]));
@@ -64,7 +130,7 @@ static void capture(world *w, unsigned stream, uint64_t id) {
 
 static void step(world *w, const uint8_t *op) {
     unsigned slot = op[1] % SLOTS, stream = op[1] / SLOTS % STREAMS;
-    switch (op[0] % 10) {
+    switch (op[0] < 200 ? op[0] % 10 : 10) {
     case 0:
     case 1:
     case 2:
@@ -88,12 +154,15 @@ static void step(world *w, const uint8_t *op) {
     case 8:
         ceni_dev_fault(w->device, op[2] % CENI_OP_COUNT, op[3] % 8, false);
         break;
-    default:
+    case 9:
         if (op[2] & 1) {
             (void)cen_pool_capture_release(w->pool, 1 + op[3] % 2);
         } else {
             (void)cen_pool_set_limit(w->pool, (uint64_t)op[3] << 20);
         }
+        break;
+    default:
+        move_something(w, op, slot, stream);
         break;
     }
 }
