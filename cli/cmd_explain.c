@@ -1,4 +1,5 @@
-/* cenote explain: the verdict on a snapshot, or on a log with an out-of-memory message in it. */
+/* cenote explain: the verdict on a snapshot, or on a log with an out-of-memory message in it, or on
+ * the snapshots of several ranks. */
 #include "cli/cmd.h"
 
 #include <fcntl.h>
@@ -11,7 +12,9 @@
 #include "cenote/cenote.h"
 
 typedef struct arguments {
-    const char *file;
+    const char *file;   /* the first */
+    const char **files; /* argv, with the files at its front */
+    size_t file_count;
     bool json, help;
     cen_explain_options options;
 } arguments;
@@ -30,20 +33,26 @@ static const char recipe[] =
     "        torch.cuda.memory._dump_snapshot(f\"oom-{device}.pickle\")\n"
     "    torch._C._cuda_attach_out_of_memory_observer(on_oom)\n"
     "\n"
+    "In a job of many ranks, name files by rank: f\"rank{rank}.pickle\". Then\n"
+    "'cenote explain rank*.pickle' says which rank stands out, and by what.\n"
+    "\n"
     "A log that contains the text of a \"CUDA out of memory\" error can be explained too.\n";
 
 static const char usage[] =
-    "usage: cenote explain [FILE] [--cap SIZE] [--device-total SIZE] [--json]\n"
+    "usage: cenote explain [FILE...] [--cap SIZE] [--device-total SIZE] [--json]\n"
     "\n"
     "Says why memory ran out, or whether it will: the verdict first, then the evidence.\n"
-    "FILE is a memory snapshot (plain or gzip; \"-\" for standard input) or a log with the text "
-    "of\n"
-    "a \"CUDA out of memory\" error. Without FILE: how to record a snapshot.\n"
+    "FILE is a PyTorch memory snapshot, a cenote trace or an RMM log (plain or gzip; \"-\" for\n"
+    "standard input), or a log with the text of a \"CUDA out of memory\" error.\n"
+    "Without FILE: how to record a snapshot.\n"
+    "Several FILEs are snapshots of the ranks of one job: which rank stands out, by which stack,\n"
+    "and the verdict on that rank. The number in a file's name is its rank.\n"
     "\n"
     "  --cap SIZE           what the framework may hold, such as 27.94GiB (30GB: as much)\n"
     "  --device-total SIZE  the device's memory: needed to see what others hold\n"
     "  --json               one JSON object; its keys are in docs/explain.md\n";
 
+/* Files are gathered at the front of argv, which is read before it is written. */
 static int parse(int argc, char **argv, arguments *args) {
     for (int i = 1; i < argc; i++) {
         const char *value;
@@ -59,13 +68,17 @@ static int parse(int argc, char **argv, arguments *args) {
                                      &args->options.device_total_bytes);
         } else if (argv[i][0] == '-' && argv[i][1]) {
             status = cli_usage_error("explain", "unknown option '%s'; --help lists them", argv[i]);
-        } else if (args->file) {
-            status = cli_usage_error("explain", "one FILE, not '%s' and '%s'", args->file, argv[i]);
         } else {
-            args->file = argv[i];
+            args->files[args->file_count++] = argv[i];
         }
         if (status) {
             return status;
+        }
+    }
+    args->file = args->file_count ? args->files[0] : NULL;
+    for (size_t i = 0; args->file_count > 1 && i < args->file_count; i++) {
+        if (!strcmp(args->files[i], "-")) {
+            return cli_usage_error("explain", "'-' cannot be one of several files");
         }
     }
     return CLI_OK;
@@ -153,8 +166,20 @@ static int explain_snapshot(const arguments *args) {
     return result;
 }
 
+static int explain_ranks(const arguments *args) {
+    cli_last_error last = {""};
+    cen_explanation *explanation = NULL;
+    cen_log_set(cli_keep_error, &last, CEN_LOG_ERROR);
+    cen_status status =
+        cen_explain_rank_files(args->files, args->file_count, &args->options, &explanation);
+    cen_log_set(NULL, NULL, CEN_LOG_ERROR);
+    int result = status ? cli_failed("explain", "%s", last.text) : print(args, explanation);
+    cen_explanation_free(explanation);
+    return result;
+}
+
 int cmd_explain(int argc, char **argv) {
-    arguments args = {.options.size = sizeof args.options};
+    arguments args = {.files = (const char **)argv, .options.size = sizeof args.options};
     int status = parse(argc, argv, &args);
     if (status) {
         return status;
@@ -162,6 +187,9 @@ int cmd_explain(int argc, char **argv) {
     if (args.help || !args.file) {
         fputs(args.help ? usage : recipe, stdout);
         return CLI_OK;
+    }
+    if (args.file_count > 1) {
+        return explain_ranks(&args);
     }
     char name[CLI_NAME];
     args.options.name = cli_base_name(args.file, name);

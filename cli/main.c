@@ -8,10 +8,12 @@
 #include "cenote/cenote.h"
 
 const cli_command cli_commands[] = {
-    {"explain", "[FILE] [--cap SIZE] [--device-total SIZE] [--json]",
+    {"explain", "[FILE...] [--cap SIZE] [--device-total SIZE] [--json]",
      "why memory ran out, or whether it will", cmd_explain},
     {"replay", "FILE [--cap SIZE] [--curve] [--json]",
      "what the pool would have needed for a recorded run", cmd_replay},
+    {"convert", "IN -o OUT [--to torch|trace|chrome]", "a recording in another format",
+     cmd_convert},
     {"help", "[COMMAND | --commands]", "what the commands do", cmd_help},
     {0},
 };

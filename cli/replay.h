@@ -36,6 +36,7 @@ typedef struct replay_options {
 typedef struct replay_recorded {
     uint64_t requested_peak_bytes; /* live from alloc to free_completed */
     uint64_t reserved_peak_bytes;
+    bool reserved_unknown;       /* no segments recorded: nor are holes and driver calls known */
     uint64_t largest_hole_bytes; /* at the moment that matters */
     size_t moment;               /* event index: the last OOM, else after the peak of requested */
     bool oom;

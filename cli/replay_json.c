@@ -65,6 +65,11 @@ static json_t *curve_json(const replay_outcome *o) {
 }
 
 static json_t *recorded_json(const replay_recorded *r) {
+    if (r->reserved_unknown) {
+        return json_pack("{s:n, s:n, s:n, s:n, s:n, s:n}", "reserved_peak_bytes", "utilization",
+                         "largest_hole_bytes", "driver_calls", "driver_seconds",
+                         "driver_seconds_second_half");
+    }
     return json_pack(
         "{s:o, s:f, s:o, s:o, s:f, s:f}", "reserved_peak_bytes", bytes(r->reserved_peak_bytes),
         "utilization", ratio(r->requested_peak_bytes, r->reserved_peak_bytes), "largest_hole_bytes",

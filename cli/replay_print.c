@@ -16,7 +16,9 @@ typedef struct unit {
 } unit;
 
 static unit unit_of(const replay_outcome *o) {
-    return o->recorded.reserved_peak_bytes >= GIB ? (unit){GIB, "GiB"} : (unit){MIB, "MiB"};
+    const replay_recorded *rec = &o->recorded;
+    return rec->reserved_peak_bytes >= GIB || rec->requested_peak_bytes >= GIB ? (unit){GIB, "GiB"}
+                                                                               : (unit){MIB, "MiB"};
 }
 
 static double in(unit u, uint64_t bytes) {
@@ -126,6 +128,10 @@ static void print_question(const replay_outcome *o, unit u) {
     double cap = ceil(100 * in(u, o->recorded.reserved_peak_bytes)) / 100;
     printf("%.2f %s FAILED WHEN RECORDED: --cap SAYS WHETHER IT FITS HERE\n", in(u, failed->size),
            u.name);
+    if (o->recorded.reserved_unknown) {
+        printf(" try       --cap SIZE, the limit that the job had\n");
+        return;
+    }
     printf(" try       --cap %.2f%s, the most that was held, or the limit that the job had\n", cap,
            u.name);
 }
@@ -151,31 +157,40 @@ static double share(const replay_outcome *o, double seconds) {
     return 100 * seconds / o->recorded.second_half_seconds;
 }
 
+/* A figure that is not recorded is NAN. */
 static void print_row(const char *what, const char *unit_name, double recorded, double own,
                       int decimals) {
     char label[64];
     snprintf(label, sizeof label, "%s%s%s", what, *unit_name ? ", " : "", unit_name);
-    printf("%-30s%10.*f%10.*f\n", label, decimals, recorded, decimals, own);
+    if (isnan(recorded)) {
+        printf("%-30s%10s%10.*f\n", label, "-", decimals, own);
+    } else {
+        printf("%-30s%10.*f%10.*f\n", label, decimals, recorded, decimals, own);
+    }
 }
 
 static void print_table(const replay_outcome *o, unit u) {
     const replay_result *r = &o->own;
     const replay_recorded *rec = &o->recorded;
+    bool known = !rec->reserved_unknown;
     printf("\n%-30s%10s%10s\n", "", "recorded", "cenote");
     print_row("peak requested", u.name, in(u, rec->requested_peak_bytes),
               in(u, r->requested_peak_bytes), 2);
-    print_row("peak reserved", u.name, in(u, rec->reserved_peak_bytes),
+    print_row("peak reserved", u.name, known ? in(u, rec->reserved_peak_bytes) : NAN,
               in(u, r->reserved_peak_bytes), 2);
-    print_row("utilisation", "", ratio(rec->requested_peak_bytes, rec->reserved_peak_bytes),
+    print_row("utilisation", "",
+              known ? ratio(rec->requested_peak_bytes, rec->reserved_peak_bytes) : NAN,
               ratio(r->requested_peak_bytes, r->reserved_peak_bytes), 3);
     print_row(rec->oom ? "largest hole at failure" : "largest hole at peak", u.name,
-              in(u, rec->largest_hole_bytes), in(u, r->largest_hole_bytes), 2);
-    printf("%-30s%10s%10s\n", "driver calls", grouped(rec->driver_calls), grouped(r->driver_calls));
-    print_row("driver time, modelled", "ms", rec->driver_seconds * 1e3, r->driver_seconds * 1e3, 1);
-    print_row("  in the second half", "ms", rec->driver_second_half * 1e3,
+              known ? in(u, rec->largest_hole_bytes) : NAN, in(u, r->largest_hole_bytes), 2);
+    printf("%-30s%10s%10s\n", "driver calls", known ? grouped(rec->driver_calls) : "-",
+           grouped(r->driver_calls));
+    print_row("driver time, modelled", "ms", known ? rec->driver_seconds * 1e3 : NAN,
+              r->driver_seconds * 1e3, 1);
+    print_row("  in the second half", "ms", known ? rec->driver_second_half * 1e3 : NAN,
               r->driver_seconds_second_half * 1e3, 1);
     if (rec->second_half_seconds > 0) {
-        print_row("  share of that half", "%", share(o, rec->driver_second_half),
+        print_row("  share of that half", "%", known ? share(o, rec->driver_second_half) : NAN,
                   share(o, r->driver_seconds_second_half), 1);
     }
 }

@@ -222,6 +222,7 @@ static cen_status find_peaks(const cen_snapshot_device *d, replay_recorded *r) {
             r->reserved_peak_bytes = s.reserved;
         }
     }
+    r->reserved_unknown = !r->reserved_peak_bytes && r->requested_peak_bytes;
     addrmap_free(&s.live);
     return status;
 }

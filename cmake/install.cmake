@@ -37,7 +37,7 @@ foreach(section 1 3 5 7)
 endforeach()
 
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(FILES docs/explain.md docs/replay.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
+install(FILES docs/explain.md docs/replay.md docs/convert.md docs/trace.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
 
 # Completion comes from the command table itself, as the binary lists it.
 set(completion ${CMAKE_BINARY_DIR}/completion/cenote)

@@ -38,6 +38,7 @@ FILES = {
     "src/trace/emit": "trace/emit",
     "src/trace/ring": "trace/emit",
     "src/trace/format.h": "trace/emit",
+    "src/trace/write": "trace/emit",
     "src/probe/results": "probe/results",
 }
 
@@ -52,8 +53,7 @@ PUBLIC = {
     "explain": "trace",
     "diagnose": "trace",
     "report": "trace",
-    "emit": "trace/emit",
-    "trace": "trace",
+    "trace": "trace/emit",
     "stats": "pool",
     "movable": "pool",
     "global": "pool",

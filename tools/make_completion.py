@@ -18,6 +18,9 @@ _cenote() {{
         mapfile -t COMPREPLY < <(compgen -W '{commands} --help --version' -- "$word")
         return
     fi
+    case ${{COMP_WORDS[1]}}${{COMP_WORDS[COMP_CWORD - 1]}} in # an option's value, where it is one of a few
+{values}
+    esac
     case ${{COMP_WORDS[1]}} in
 {cases}
     esac
@@ -28,6 +31,7 @@ _cenote() {{
 }}
 complete -o filenames -F _cenote cenote
 """
+VALUE = "    {name}{option}) mapfile -t COMPREPLY < <(compgen -W '{words}' -- \"$word\"); return ;;"
 CASE = "    {name}) {guard}mapfile -t COMPREPLY < <(compgen -W '{words}' -- \"$word\") ;;"
 
 
@@ -36,14 +40,16 @@ def main():
     listing = subprocess.run([binary, "help", "--commands"], check=True, capture_output=True, text=True)
     rows = [line.split("\t") for line in listing.stdout.splitlines()]
     names = " ".join(row[0] for row in rows)
-    cases = []
+    cases, values = [], []
     for name, args, _summary in rows:
-        words = names if name == "help" else " ".join([*re.findall(r"--[a-z][a-z-]*", args), "--help"])
+        words = names if name == "help" else " ".join([*re.findall(r"(?<!\S)\[?(-o|--[a-z][a-z-]*)", args), "--help"])
+        for option, choice in re.findall(r"(--[a-z-]+) ([a-z]+(?:\|[a-z]+)+)", args):
+            values.append(VALUE.format(name=name, option=option, words=choice.replace("|", " ")))
         guard = "" if name == "help" else "[[ $word != -* ]] || "
         cases.append(CASE.format(name=name, guard=guard, words=words))
     out = Path(output)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(TEMPLATE.format(commands=names, cases="\n".join(cases)))
+    out.write_text(TEMPLATE.format(commands=names, values="\n".join(values), cases="\n".join(cases)))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes tests/data/snapshots/: one recorded snapshot in every form that picklers give it, and
-small snapshots of the shapes that older and partial recordings have. The files are committed, so
-that the tests need no Python; run this again only to change them."""
+small snapshots of the shapes that older and partial recordings have; and tests/data/ranks/: what
+ranks of one made-up job recorded, well and in each way in which one of them can differ. The files
+are committed, so that the tests need no Python; run this again only to change them."""
 import gzip
 import io
 import os
@@ -11,12 +12,13 @@ import struct
 here = os.path.dirname(os.path.abspath(__file__))
 traces = os.path.join(here, "../tests/data/traces")
 target = os.path.join(here, "../tests/data/snapshots")
+ranks_target = os.path.join(here, "../tests/data/ranks")
 
 
-def write(name, data):
+def write(name, data, folder=None):
     if name.endswith(".gz"):
         data = gzip.compress(data, 9, mtime=0)
-    with open(os.path.join(target, name), "wb") as file:
+    with open(os.path.join(folder or target, name), "wb") as file:
         file.write(data)
 
 
@@ -182,8 +184,96 @@ def hostile():
     write("os-system.p4.pickle", pickle.dumps({"segments": Run()}, 4))
 
 
+MIB = 1 << 20
+
+
+class Rank:
+    """A training job's history, as its allocator records it: each block in a segment of its own, which is cached."""
+
+    def __init__(self):
+        self.events, self.marks, self.segments, self.free_segments, self.live, self.next = [], [], {}, {}, {}, A
+
+    def event(self, action, address, size, frames):
+        key = "device_free" if action == "oom" else "addr"
+        self.events.append({"action": action, key: address, "size": size, "stream": 0,
+                            "time_us": 1000 + 10 * len(self.events), "frames": frames})
+
+    def alloc(self, size, *lines):
+        frames = [{"filename": f, "line": n, "name": name} for f, n, name in lines]
+        held = -(-size // (2 * MIB)) * 2 * MIB
+        if self.free_segments.get(held):
+            address = self.free_segments[held].pop()
+        else:
+            address, self.next = self.next, self.next + held
+            self.segments[address] = held
+            self.event("segment_alloc", address, held, [])
+        self.live[address] = size, frames
+        self.event("alloc", address, size, frames)
+        return address
+
+    def free(self, address):
+        size, frames = self.live.pop(address)
+        self.free_segments.setdefault(self.segments[address], []).append(address)
+        self.event("free_requested", address, size, frames)
+        self.event("free_completed", address, size, frames)
+
+    def step_end(self):
+        self.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0,
+                           "time_us": 1000 + 10 * len(self.events) - 5})
+
+    def save(self, name):
+        segments = []
+        for address, held in self.segments.items():
+            size, frames = self.live.get(address, (0, []))
+            blocks = [{"address": address, "size": held, "requested_size": size, "frames": frames,
+                       "state": "active_allocated" if size else "inactive"}]
+            segments.append(dict(segment(address, held, blocks), segment_pool_id=(0, 0), is_expandable=False))
+        write(name, pickle.dumps({"segments": segments, "device_traces": [self.events],
+                                  "external_annotations": self.marks}, 4), ranks_target)
+
+
+MAIN = ("train.py", 60, "<module>")
+STEP = [("train.py", 31, "step"), MAIN]
+FORWARD = [("model.py", 12, "forward"), *STEP]
+
+
+def train(weights=1024, activations=512, **differs):
+    """Six steps. differs: extra (MiB gathered once), leak (MiB kept each step), oom (MiB asked for at the end), and
+    branch (the step from which another buffer than the others' is made)."""
+    rank = Rank()
+    rank.alloc(weights * MIB, ("model.py", 5, "__init__"), MAIN)
+    if "extra" in differs:
+        rank.alloc(differs["extra"] * MIB, ("metrics.py", 40, "gather_logits"), MAIN)
+    for step in range(6):
+        layers = [rank.alloc(activations // 4 * MIB, *FORWARD) for _ in range(4)]
+        size = 96 if differs.get("branch") == step else 64
+        loss = rank.alloc(size * MIB, ("loss.py", 7 + (size == 96), "chunked_loss"), *STEP)
+        if "leak" in differs:
+            rank.alloc(differs["leak"] * MIB, ("train.py", 44, "log"), MAIN)
+        for block in [loss, *reversed(layers)]:
+            rank.free(block)
+        rank.step_end()
+    if "oom" in differs:
+        for _ in range(4):
+            rank.alloc(activations // 4 * MIB, *FORWARD)
+        rank.event("oom", 256 * MIB, differs["oom"] * MIB,
+                   [{"filename": f, "line": n, "name": name} for f, n, name in [("loss.py", 7, "chunked_loss"), *STEP]])
+    return rank
+
+
+def ranks():
+    train().save("plain.pickle.gz")
+    train(extra=768).save("extra.pickle.gz")
+    train(leak=4).save("leak.pickle.gz")
+    train(oom=512).save("oom.pickle.gz")
+    train(activations=1536).save("first-stage.pickle.gz")
+    train(branch=3).save("branch.pickle.gz")
+
+
 if __name__ == "__main__":
     os.makedirs(target, exist_ok=True)
+    os.makedirs(ranks_target, exist_ok=True)
     forms()
     shapes()
     hostile()
+    ranks()

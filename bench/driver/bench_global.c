@@ -15,7 +15,8 @@
 #define RUNS 9 /* on a GPU; a third of them on the host, whose memory is slow to give back */
 
 static cen_device *devices[2];
-static cen_global *global;
+static cen_global *global; /* keeps nothing */
+static cen_global *keeping;
 static bool on_gpu;
 static int runs = RUNS;
 static uint64_t *mismatches; /* pinned */
@@ -35,8 +36,8 @@ static void print_log(void *arg, cen_log_level level, const char *message) {
 }
 
 typedef struct result {
-    bench_measure alloc, release;     /* us */
-    bench_measure first, write, read; /* GB/s */
+    bench_measure alloc, again, release; /* us */
+    bench_measure first, write, read;    /* GB/s */
 } result;
 
 static void launch(const char *name, uint64_t addr, uint32_t seed, size_t bytes, bool check) {
@@ -67,16 +68,26 @@ static double us_since(uint64_t start) {
     return (double)(bench_now() - start) / 1000;
 }
 
-/* Returned to the driver when this returns. */
-static void give_back(void *block) {
+/* Back to the driver, or kept, when this returns. */
+static void give_back(cen_global *to, void *block) {
     cen_global_room room;
-    need(!cen_global_free(global, block, 0, 0), "freeing");
+    need(!cen_global_free(to, block, 0, 0), "freeing");
     need(!cen_stream_sync(devices[0], 0), "waiting");
-    need(!cen_global_available(global, 0, &room) && !room.global_bytes, "returning");
+    need(!cen_global_available(to, CEN_GLOBAL_ALL, &room) && !room.global_bytes, "returning");
+}
+
+/* One that was kept: the us of its allocation. */
+static double take_again(const cen_global_request *request, size_t bytes) {
+    void *block;
+    uint64_t start = bench_now();
+    need(!cen_global_alloc(keeping, bytes, 0, request, &block, NULL), "allocating");
+    double us = us_since(start);
+    give_back(keeping, block);
+    return us;
 }
 
 static result measure(const cen_global_request *request, size_t bytes) {
-    double alloc[RUNS], release[RUNS], first[RUNS], write[RUNS], read[RUNS];
+    double alloc[RUNS], again[RUNS], release[RUNS], first[RUNS], write[RUNS], read[RUNS];
     for (int i = 0; i < runs; i++) {
         void *block;
         uint64_t start = bench_now();
@@ -87,27 +98,34 @@ static result measure(const cen_global_request *request, size_t bytes) {
         read[i] = rate("cen_check_u32", block, (uint32_t)i + 2, bytes, true);
         need(!*mismatches, "reading back what was written");
         start = bench_now();
-        give_back(block);
+        give_back(global, block);
         release[i] = us_since(start);
     }
-    return (result){bench_measure_of(alloc, (size_t)runs), bench_measure_of(release, (size_t)runs),
-                    bench_measure_of(first, (size_t)runs), bench_measure_of(write, (size_t)runs),
-                    bench_measure_of(read, (size_t)runs)};
+    (void)take_again(request, bytes);
+    for (int i = 0; i < runs; i++) {
+        again[i] = take_again(request, bytes);
+    }
+    need(!cen_global_defragment(keeping, NULL, NULL), "returning what was kept");
+    return (result){bench_measure_of(alloc, (size_t)runs),   bench_measure_of(again, (size_t)runs),
+                    bench_measure_of(release, (size_t)runs), bench_measure_of(first, (size_t)runs),
+                    bench_measure_of(write, (size_t)runs),   bench_measure_of(read, (size_t)runs)};
 }
 
 /* The driver's plain allocation and free of memory that was used, in us. */
-static bench_measure plain(size_t bytes) {
-    double us[RUNS];
+static bench_measure plain(size_t bytes, bench_measure *read) {
+    double us[RUNS], gb[RUNS];
     for (int i = 0; i < runs; i++) {
         cen_addr addr;
         uint64_t start = bench_now();
         need(!ceni_dev_segment_alloc(devices[0], bytes, &addr), "a plain allocation");
         us[i] = us_since(start);
         (void)rate("cen_pattern_u32", (void *)(uintptr_t)addr, 1, bytes, false);
+        gb[i] = rate("cen_check_u32", (void *)(uintptr_t)addr, 1, bytes, true);
         start = bench_now();
         need(!ceni_dev_segment_free(devices[0], addr), "a plain free");
         us[i] += us_since(start);
     }
+    *read = bench_measure_of(gb, (size_t)runs);
     return bench_measure_of(us, (size_t)runs);
 }
 
@@ -127,8 +145,8 @@ static bench_measure copies(void) {
              "copying");
         gb[i] = (double)GIB / (us_since(start) * 1000);
     }
-    give_back(to);
     need(!cen_global_free(global, from, 0, 0), "freeing");
+    give_back(global, to);
     return bench_measure_of(gb, (size_t)runs);
 }
 
@@ -158,6 +176,7 @@ static void compare(const placed *p, const result *local, double bound, const ch
         double bound;
     } rows[] = {
         {"alloc", "us", r.alloc, local->alloc, 0},
+        {"alloc again", "us", r.again, local->again, 0},
         {"free", "us", r.release, local->release, 0},
         {"first write", "GB/s", r.first, local->first, bound},
         {"write", "GB/s", r.write, local->write, bound},
@@ -173,19 +192,23 @@ static void compare(const placed *p, const result *local, double bound, const ch
 static void run(void) {
     const placed local = {"local", {.size = sizeof local.request, .placement = CEN_PLACE_LOCAL}};
     result own = measure(&local.request, GIB);
-    bench_measure link = copies(), driver = plain(GIB), both = own.alloc;
+    bench_measure link = copies(), plain_read, driver = plain(GIB, &plain_read), both = own.alloc;
     both.median += own.release.median;
     both.lowest += own.release.lowest;
     both.highest += own.release.highest;
     print("1 GiB local, alloc + free", "us", both, "the driver's plain alloc + free", driver, 0,
           NULL);
-    print("1 GiB local, read", "GB/s", own.read, "copy engine from the peer", link, 0, NULL);
+    print("1 GiB local, alloc again", "us", own.again, "the driver's plain alloc + free", driver, 0,
+          NULL);
+    print("1 GiB local, read", "GB/s", own.read, "read of a plain allocation", plain_read, 0, NULL);
     double memory = own.read.median, wire = link.median;
     double weights[2] = {memory, wire};
     const placed all[] = {
         {"on the peer", {.size = sizeof all->request, .placement = CEN_PLACE_PEER}},
         {"in halves", {.size = sizeof all->request, .placement = CEN_PLACE_SPLIT}},
         {"in 16 MiB stripes", {.size = sizeof all->request, .placement = CEN_PLACE_STRIPED}},
+        {"in stripes weighted by rate",
+         {.size = sizeof all->request, .placement = CEN_PLACE_STRIPED, .weights = weights}},
         {"weighted by rate",
          {.size = sizeof all->request, .placement = CEN_PLACE_WEIGHTED, .weights = weights}},
     };
@@ -227,11 +250,15 @@ int main(void) {
     need(!cen_pinned_alloc(devices[0], sizeof *mismatches, &pinned), "pinning");
     mismatches = pinned;
     *mismatches = 0;
-    need(!cen_global_create(devices, 2, NULL, &global), "creating a global pool");
+    const cen_global_options options = {.size = sizeof options, .return_at_once = true};
+    need(!cen_global_create(devices, 2, &options, &global) &&
+             !cen_global_create(devices, 2, NULL, &keeping),
+         "creating global pools");
     printf("{\"name\": \"global\", \"figures\": [");
     run();
     printf("\n]}\n");
     need(!cen_global_verify(global) && !cen_global_destroy(global), "ending");
+    need(!cen_global_verify(keeping) && !cen_global_destroy(keeping), "ending");
     cen_device_close(devices[0]);
     cen_device_close(devices[1]);
     return 0;

@@ -10,5 +10,6 @@
 #include "cenote/pool.h"
 #include "cenote/snapshot.h"
 #include "cenote/status.h"
+#include "cenote/trace.h"
 
 #endif

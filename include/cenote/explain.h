@@ -54,10 +54,18 @@ CEN_API cen_status cen_explain(const cen_snapshot *snapshot, const cen_explain_o
 /* Explains the snapshots of the ranks of one job, at least two, together: which rank stands out
  * first, then which stack makes the difference, then the verdict on that rank. names: of the files,
  * copied. The rank is the number in the name where each has one of its own, else the place in the
- * list. The snapshots must outlive the explanation. Errors as cen_explain's. */
+ * list. options->name is not used; the cap is each rank's. The snapshots must outlive the
+ * explanation. Errors as cen_explain's. */
 CEN_API cen_status cen_explain_ranks(const cen_snapshot *const *snapshots, const char *const *names,
                                      size_t count, const cen_explain_options *options,
                                      cen_explanation **explanation);
+
+/* The same from files, one in memory at a time and two at the end, which are read again: for ranks
+ * whose snapshots do not fit in memory together. Errors as cen_snapshot_read's and cen_explain's;
+ * CEN_ERR_INVALID too: one is no file. A file that cannot be read fails the whole. */
+CEN_API cen_status cen_explain_rank_files(const char *const *paths, size_t count,
+                                          const cen_explain_options *options,
+                                          cen_explanation **explanation);
 
 /* Explains the last "CUDA out of memory" message in a text such as a job's log. `text` need not end
  * with NUL and may contain any bytes. CEN_ERR_NOT_FOUND: there is no such message in it;
@@ -69,7 +77,8 @@ CEN_API cen_status cen_explain_log(const char *text, size_t size,
 CEN_API void cen_explanation_free(cen_explanation *explanation);
 
 /* The verdict at the moment that matters, and the forecast: what the next step meets if the growth
- * seen goes on (CEN_VERDICT_NONE: nothing to forecast from). */
+ * seen goes on (CEN_VERDICT_NONE: nothing to forecast from). Of ranks: those of the one explained.
+ */
 CEN_API cen_verdict cen_explanation_verdict(const cen_explanation *explanation);
 CEN_API cen_verdict cen_explanation_next(const cen_explanation *explanation);
 

@@ -131,17 +131,17 @@ CEN_API cen_status cen_global_home(cen_global *global, const void *byte, int *de
 typedef struct cen_global_room {
     uint64_t total_bytes; /* of memory; the host: what it may be asked for, UINT64_MAX: unlimited */
     uint64_t free_bytes;  /* as the driver says */
-    uint64_t idle_bytes;  /* in idle pages of its local pool, whoever's they are, and of its own in
-                             what the global pool keeps for the next block alike */
+    uint64_t idle_bytes;  /* in idle pages of its local pool, whoever's pages they are */
     uint64_t pool_bytes;  /* of its memory, held by its local pool */
-    uint64_t global_bytes;   /* of its memory, in blocks of the global pool, pending ones too */
-    uint64_t lent_bytes;     /* of its memory, held by other local pools */
-    uint64_t borrowed_bytes; /* of others' memory, held by its local pool */
-    uint64_t pending_bytes;  /* of global_bytes: freed, still used by a stream */
-    uint64_t
-        available_bytes;    /* free and idle: what an allocation can get without anybody freeing */
-    uint64_t largest_bytes; /* the largest block obtainable for the device: of its own memory; of
-                               CEN_GLOBAL_ALL: over all devices that reach each other */
+    uint64_t global_bytes;    /* of its memory, in blocks of the global pool, pending ones too */
+    uint64_t lent_bytes;      /* of its memory, held by other local pools */
+    uint64_t borrowed_bytes;  /* of others' memory, held by its local pool */
+    uint64_t kept_bytes;      /* of its memory, kept by the global pool for the next block alike */
+    uint64_t pending_bytes;   /* of global_bytes: freed, still used by a stream */
+    uint64_t available_bytes; /* free, idle and kept: what an allocation can get without anybody
+                                 freeing */
+    uint64_t largest_bytes;   /* the largest block obtainable for the device: of its own memory; of
+                                 CEN_GLOBAL_ALL: over all devices that reach each other */
     bool lost;
 } cen_global_room;
 CEN_API cen_status cen_global_available(cen_global *global, int device, cen_global_room *room);

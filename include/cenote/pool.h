@@ -156,6 +156,7 @@ typedef enum cen_pool_block_state {
     CEN_POOL_LIVE,
     CEN_POOL_PENDING, /* freed, a stream still uses it */
     CEN_POOL_FREE,    /* a free range, or free objects of a slab */
+    CEN_POOL_LOST,    /* freed, on borrowed memory whose device was lost: not used again */
 } cen_pool_block_state;
 
 typedef struct cen_pool_block_info {

@@ -28,7 +28,8 @@ typedef struct cen_read_error {
     uint64_t offset;   /* in the uncompressed stream */
 } cen_read_error;
 
-#define CEN_NO_STACK UINT32_MAX
+#define CEN_NO_STACK     UINT32_MAX
+#define CEN_FREE_UNKNOWN UINT64_MAX /* in place of the free bytes of a CEN_ACTION_OOM */
 
 typedef struct cen_frame {
     const char *file;
@@ -50,7 +51,7 @@ typedef enum cen_action {
 } cen_action;
 
 typedef struct cen_trace_event {
-    uint64_t addr; /* CEN_ACTION_OOM: the device's free bytes at that moment */
+    uint64_t addr; /* CEN_ACTION_OOM: the device's free bytes at that moment, where known */
     uint64_t size;
     uint64_t stream;
     int64_t time_us; /* 0 where the recording has no times */
@@ -148,8 +149,9 @@ typedef enum cen_format {
     CEN_FORMAT_CHROME, /* Chrome's trace events as JSON, for Perfetto; cannot be read back */
 } cen_format;
 
-/* Writes a snapshot to a file ("-": standard output), which appears whole or not at all. error may
- * be NULL. CEN_ERR_IO, CEN_ERR_HOST_MEMORY. */
+/* Writes a snapshot to a file ("-": standard output), which appears whole or not at all; gzip if
+ * its name ends in ".gz". error may be NULL; its offset stays 0. CEN_ERR_IO, CEN_ERR_HOST_MEMORY.
+ * docs/convert.md says what each format keeps. */
 CEN_API cen_status cen_snapshot_write(const cen_snapshot *snapshot, cen_format format,
                                       const char *path, cen_read_error *error);
 

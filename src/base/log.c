@@ -17,6 +17,18 @@ void cen_log_set(cen_log_fn fn, void *arg, cen_log_level level) {
     atomic_store(&sink_fn, fn);
 }
 
+static _Thread_local cen_status expected;
+
+cen_status ceni_log_expect(cen_status status) {
+    cen_status before = expected;
+    expected = status;
+    return before;
+}
+
+cen_log_level ceni_log_level(cen_status status) {
+    return status && status == expected ? CEN_LOG_DEBUG : CEN_LOG_ERROR;
+}
+
 void ceni_one_line(char *text) {
     for (; *text; text++) {
         if ((unsigned char)*text < 0x20 || *text == 0x7f) {

@@ -12,6 +12,13 @@ void ceni_log(cen_log_level level, const char *format, ...) __attribute__((forma
 
 /* Logs an error and gives `status`, so that failing reads: return ceni_fail(CEN_ERR_INVALID, ...).
  * A macro, so that compilers and analysers see which status comes back. */
-#define ceni_fail(status, ...) (ceni_log(CEN_LOG_ERROR, __VA_ARGS__), (status))
+#define ceni_fail(status, ...) (ceni_log(ceni_log_level(status), __VA_ARGS__), (status))
+
+/* From now on this thread's failures with `status` are logged as CEN_LOG_DEBUG: the caller has
+ * another way to go on, or says itself what failed. CEN_OK: none. Returns what was expected before,
+ * to be set again. */
+cen_status ceni_log_expect(cen_status status);
+/* The level of a failure: CEN_LOG_ERROR unless it is expected. */
+cen_log_level ceni_log_level(cen_status status);
 
 #endif

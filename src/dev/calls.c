@@ -1,5 +1,14 @@
 /* The public calls of cenote/device.h on an open device: checks, then the backend. */
 #include "dev/call.h"
+#include "trace/emit.h"
+
+/* What succeeded, told to the trace if one is on. */
+static void note(cen_status status, enum ceni_event kind, const cen_device *device, cen_addr addr,
+                 uint64_t size, cen_stream stream) {
+    if (!status && ceni_tracing()) {
+        ceni_emit(kind, device->number, addr, size, stream);
+    }
+}
 
 static cen_status unsupported(cen_device *device, enum ceni_dev_op op) {
     return ceni_fail(CEN_ERR_UNSUPPORTED, "%s: not on %s:%d", ceni_dev_op_name(op),
@@ -26,8 +35,10 @@ cen_status cen_stream_create(cen_device *device, int priority, cen_stream *strea
     const enum ceni_dev_op op = CENI_OP_stream_create;
     cen_status status = ceni_call_enter(device, op);
     status = status ? status : ceni_call_need(stream, op, "stream");
-    return ceni_call_leave(
-        device, op, status ? status : device->backend->stream_create(device, priority, stream));
+    if (!status && !(status = device->backend->stream_create(device, priority, stream))) {
+        note(status, CENI_EVENT_STREAM, device, 0, 0, *stream);
+    }
+    return ceni_call_leave(device, op, status);
 }
 
 cen_status cen_stream_destroy(cen_device *device, cen_stream stream) {
@@ -36,8 +47,11 @@ cen_status cen_stream_destroy(cen_device *device, cen_stream stream) {
     if (!status && !stream) {
         status = ceni_fail(CEN_ERR_INVALID, "stream_destroy: the default stream cannot go");
     }
-    return ceni_call_leave(device, op,
-                           status ? status : device->backend->stream_destroy(device, stream));
+    if (!status) {
+        status = device->backend->stream_destroy(device, stream);
+        note(status, CENI_EVENT_STREAM, device, 0, 1, stream);
+    }
+    return ceni_call_leave(device, op, status);
 }
 
 cen_status cen_stream_sync(cen_device *device, cen_stream stream) {
@@ -144,6 +158,7 @@ cen_status cen_copy_async(cen_device *device, cen_addr dst, cen_addr src, size_t
         status = check_bytes(op, "dst", dst, size);
         status = status ? status : check_bytes(op, "src", src, size);
         status = status ? status : device->backend->copy(device, dst, src, size, stream);
+        note(status, CENI_EVENT_COPY, device, dst, size, stream);
     }
     return ceni_call_leave(device, op, status);
 }
@@ -162,6 +177,7 @@ cen_status cen_copy_peer_async(cen_device *dst_device, cen_addr dst, cen_device 
         status =
             status ? status
                    : dst_device->backend->copy_peer(dst_device, dst, src_device, src, size, stream);
+        note(status, CENI_EVENT_COPY, dst_device, dst, size, stream);
     }
     return ceni_call_leave(dst_device, op, status);
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "dev/call.h"
+#include "trace/emit.h"
 
 _Atomic int ceni_call_pid;
 static pthread_once_t pid_once = PTHREAD_ONCE_INIT;
@@ -118,6 +119,13 @@ static const ceni_backend *find_backend(const char *name, size_t length) {
     return NULL;
 }
 
+/* Gives the device its name in traces. */
+static void enter_in_traces(cen_device *device) {
+    cen_device_props props;
+    const char *name = device->backend->props(device, &props) ? device->backend->name : props.name;
+    device->number = ceni_trace_device_add(name, device->total_bytes);
+}
+
 static cen_status open_on(const ceni_backend *backend, int ordinal, const cen_host_options *host,
                           cen_device **device) {
     pthread_once(&pid_once, watch_pid);
@@ -133,6 +141,7 @@ static cen_status open_on(const ceni_backend *backend, int ordinal, const cen_ho
         backend->close(opened);
         return status;
     }
+    enter_in_traces(opened);
     *device = opened;
     return CEN_OK;
 }
@@ -174,6 +183,7 @@ void cen_device_close(cen_device *device) {
                  device->backend->name, device->ordinal, device->pid);
         return;
     }
+    ceni_trace_device_remove(device->number);
     device->backend->close(device);
 }
 

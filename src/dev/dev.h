@@ -161,6 +161,11 @@ extern const ceni_backend *const ceni_backends[];
 extern const ceni_backend ceni_backend_host;
 extern const ceni_backend ceni_backend_cuda;
 
+/* Whether a status says that the device will do nothing any more. */
+static inline bool ceni_is_loss(cen_status status) {
+    return status == CEN_ERR_DEVICE_LOST || status == CEN_ERR_FAULT;
+}
+
 /* Makes the n-th call of `op` from now fail with a fitting status, without reaching the backend;
  * sticky: those after it too. Also armed at open from CENOTE_FAULT="page_map:3,event_query:1+"
  * (a + means sticky). */

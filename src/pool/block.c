@@ -72,11 +72,13 @@ unsigned ceni_heap_bin(const ceni_heap *heap, unsigned bin) {
         return CENI_BINS;
     }
     unsigned word = bin / 64;
-    uint64_t bits = bin % 64 ? heap->map[word] & ~(uint64_t)0 << bin % 64 : heap->map[word];
-    while (!bits) {
-        if (++word == CENI_BINS / 64) {
+    uint64_t bits = heap->map[word] & ~(uint64_t)0 << bin % 64;
+    if (!bits) {
+        unsigned rest = heap->words & ~0u << (word + 1);
+        if (!rest) {
             return CENI_BINS;
         }
+        word = (unsigned)__builtin_ctz(rest);
         bits = heap->map[word];
     }
     return word * 64 + (unsigned)__builtin_ctzll(bits);
@@ -97,7 +99,7 @@ static ceni_block *find_in_own_bin(ceni_heap *heap, unsigned bin, uint64_t size,
 }
 
 ceni_block *ceni_heap_find(ceni_heap *heap, uint64_t size, uint64_t alignment) {
-    if (!heap) {
+    if (!heap || !heap->words) {
         return NULL;
     }
     unsigned bin = ceni_bin_of(size);
@@ -155,6 +157,7 @@ void ceni_block_bin(cen_pool *pool, ceni_block *block) {
         at->bin_prev = block;
     }
     heap->map[bin / 64] |= (uint64_t)1 << bin % 64;
+    heap->words |= 1u << bin / 64;
     uint32_t units = (uint32_t)(block->size / CEN_POOL_ALIGNMENT);
     heap->most[bin] = units > heap->most[bin] ? units : heap->most[bin];
     heap->free_bytes += block->size;
@@ -171,6 +174,7 @@ void ceni_block_unbin(ceni_block *block) {
     }
     if (!heap->bins[bin]) { /* NOLINT(clang-analyzer-core.NullDereference) */
         heap->map[bin / 64] &= ~((uint64_t)1 << bin % 64);
+        heap->words &= ~((heap->map[bin / 64] ? 0u : 1u) << bin / 64);
     }
     heap->free_bytes -= block->size;
     block->heap = NULL;
@@ -205,8 +209,7 @@ static void join(cen_pool *pool, ceni_block *left, ceni_block *right) {
     ceni_block_delete(pool, right);
 }
 
-ceni_block *ceni_block_release(cen_pool *pool, ceni_block *block, ceni_pstream *stream,
-                               uint64_t epoch) {
+void ceni_block_release(cen_pool *pool, ceni_block *block, ceni_pstream *stream, uint64_t epoch) {
     if (block->kind != CENI_BLOCK_FREE) {
         pool->freed++;
         pool->stats.allocated_bytes -= block->kind == CENI_BLOCK_PARKED ? 0 : block->size;
@@ -217,6 +220,9 @@ ceni_block *ceni_block_release(cen_pool *pool, ceni_block *block, ceni_pstream *
     block->slab = NULL;
     block->stream = stream;
     block->epoch = epoch;
+    if (pool->dead_pages && ceni_block_bury(pool, block)) {
+        return;
+    }
     if (ceni_block_may_merge(pool, block, block->next)) {
         ceni_block_unbin(block->next);
         join(pool, block, block->next);
@@ -228,7 +234,6 @@ ceni_block *ceni_block_release(cen_pool *pool, ceni_block *block, ceni_pstream *
         block = left;
     }
     ceni_block_bin(pool, block);
-    return block;
 }
 
 cen_status ceni_block_take(cen_pool *pool, ceni_block *block, uint64_t addr, uint64_t size) {
@@ -277,14 +282,11 @@ uint64_t ceni_line_free(const ceni_line *line) {
 uint64_t ceni_line_largest(const ceni_line *line) {
     uint64_t largest = 0;
     for (const ceni_heap *h = line->heaps; h; h = h->next) {
-        unsigned word = CENI_BINS / 64;
-        while (word && !h->map[word - 1]) {
-            word--;
-        }
-        if (!word) {
+        if (!h->words) {
             continue;
         }
-        unsigned bin = word * 64 - 1 - (unsigned)__builtin_clzll(h->map[word - 1]);
+        unsigned word = 31 - (unsigned)__builtin_clz(h->words);
+        unsigned bin = word * 64 + 63 - (unsigned)__builtin_clzll(h->map[word]);
         for (const ceni_block *b = h->bins[bin]; b; b = b->bin_next) {
             largest = b->size > largest ? b->size : largest;
         }

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "pool/lookup.h"
+#include "pool/note.h"
 
 static ceni_arena *find(cen_pool *pool, uint64_t id) {
     for (ceni_arena *a = pool->shared.next; a; a = a->next) {
@@ -48,6 +49,7 @@ cen_status cen_pool_capture_begin(cen_pool *pool, cen_stream stream, uint64_t id
         a->capturing++;
         pool->capturing++;
         atomic_store_explicit(&s->route, a, memory_order_release);
+        ceni_note(pool, CENI_EVENT_PRIVATE, 0, id, stream);
     }
     ceni_lock_leave(&pool->lock);
     return status;
@@ -66,6 +68,7 @@ cen_status cen_pool_capture_end(cen_pool *pool, cen_stream stream) {
     ceni_arena *a = atomic_load(&s->route);
     if (a) {
         atomic_store_explicit(&s->route, NULL, memory_order_release);
+        ceni_note(pool, CENI_EVENT_PRIVATE, 0, 0, stream);
         a->capturing--;
         pool->capturing--;
     } else {
@@ -90,6 +93,7 @@ cen_status cen_pool_capture_release(cen_pool *pool, uint64_t id) {
                            (unsigned long long)id);
     } else {
         a->released = true;
+        ceni_note(pool, CENI_EVENT_SHARED, 0, id, 0);
         for (unsigned i = 0; i < CENI_RANKS; i++) {
             pool->stats.private_reserved_bytes -= a->lines[i].reserved;
         }

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "pool/lookup.h"
+#include "pool/note.h"
 
 cen_status ceni_mover_open(cen_pool *pool) {
     if (pool->mover) {
@@ -42,7 +43,7 @@ void ceni_round_forget(ceni_round *round) {
              p = ceni_place_next(round, to, p)) {
             p->role = p->role == CENI_FILLS ? CENI_IDLE : p->role;
         }
-        (void)ceni_block_release(pool, to, to->stream, to->epoch);
+        ceni_block_release(pool, to, to->stream, to->epoch);
     }
     round->taken = round->filled = 0;
 }
@@ -121,7 +122,9 @@ static void commit(cen_pool *pool, const ceni_move *m, uint64_t epoch) {
     pool->movables[to->movable - 1].block = to;
     ceni_index_set(pool, from->addr, CENI_OWNER_FREED);
     ceni_index_set(pool, to->addr, (uintptr_t)to);
-    (void)ceni_block_release(pool, from, pool->mover, epoch);
+    ceni_note(pool, CENI_EVENT_MOVE, from->addr, from->requested, from->stream->handle);
+    ceni_note(pool, CENI_EVENT_ALLOC, to->addr, to->requested, to->stream->handle);
+    ceni_block_release(pool, from, pool->mover, epoch);
     ceni_pool_count_allocated(pool, to->size);
 }
 

@@ -1,5 +1,6 @@
 /* Inside the pool: moving movable blocks. A round looks at all pages once, then empties some of
- * them. survey.c looks, planning (evacuate.c) says which blocks go where; moving (compact.c) does it. */
+ * them. survey.c looks, planning (evacuate.c) says which blocks go where; moving (compact.c) does
+ * it. */
 #ifndef CENI_POOL_COMPACT_H
 #define CENI_POOL_COMPACT_H
 
@@ -47,8 +48,8 @@ typedef struct ceni_round {
     uint64_t taken, filled; /* bytes that it has places for; of idle pages that it uses */
 
     uint64_t moved_bytes, moved_blocks;
-    uint64_t emptied_bytes;         /* of pages that became idle, less idle ones that were used */
-    uint64_t lacking[CENI_RANKS];   /* bytes of blocks that found no place, by the line for them */
+    uint64_t emptied_bytes;       /* of pages that became idle, less idle ones that were used */
+    uint64_t lacking[CENI_RANKS]; /* bytes of blocks that found no place, by the line for them */
     uint64_t pinned_bytes;
     bool out_of_time;
 } ceni_round;

@@ -1,6 +1,6 @@
 /* Defragmentation: what is free is merged, blocks are moved so that pages become idle, idle pages
- * go back to the driver, and those that stay are put side by side: when asked, or by a policy within
- * the pool's own calls. */
+ * go back to the driver, and those that stay are put side by side: when asked, or by a policy
+ * within the pool's own calls. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -40,10 +40,8 @@ static cen_status merge(const work *w) {
 }
 
 static cen_status move(work *w, bool borrowed) {
-    ceni_round round = {.pool = w->pool,
-                        .borrowed = borrowed,
-                        .enough = UINT64_MAX,
-                        .deadline = w->deadline};
+    ceni_round round = {
+        .pool = w->pool, .borrowed = borrowed, .enough = UINT64_MAX, .deadline = w->deadline};
     cen_status status = borrowed ? ceni_round_leave(&round) : ceni_round_run(&round);
     ceni_round_close(&round);
     w->report.moved_bytes += round.moved_bytes;
@@ -70,7 +68,8 @@ static cen_status compact(work *w) {
 /* Borrowed pages first, and some at a time. */
 static void return_idle(work *w) {
     cen_pool *pool = w->pool;
-    uint64_t keep = w->options->keep_bytes, *reserved = &pool->stats.reserved_bytes, before = *reserved;
+    uint64_t keep = w->options->keep_bytes, *reserved = &pool->stats.reserved_bytes,
+             before = *reserved;
     uint64_t part = before > keep ? (before - keep) / PAGES_AT_ONCE : 0;
     part = part > pool->granularity ? part : pool->granularity;
     while (*reserved > keep && !out_of_time(w)) {
@@ -83,7 +82,8 @@ static void return_idle(work *w) {
     w->report.returned_bytes = before - *reserved;
 }
 
-/* Behind the moves of a moment ago, unless they were waited for: then anyone may have the result. */
+/* Behind the moves of a moment ago, unless they were waited for: then anyone may have the result.
+ */
 static void regroup(work *w) {
     cen_pool *pool = w->pool;
     ceni_pstream *stream = w->options->wait ? NULL : pool->mover;
@@ -98,7 +98,8 @@ static void regroup(work *w) {
 static cen_status defragment(cen_pool *pool, const cen_defragment_options *options,
                              cen_defragment_report *report) {
     uint64_t start = ceni_now_ns();
-    work w = {.pool = pool, .options = options, .deadline = ceni_deadline(pool, options->budget_us)};
+    work w = {
+        .pool = pool, .options = options, .deadline = ceni_deadline(pool, options->budget_us)};
     w.report.largest_before = ceni_pool_largest_free(pool);
     w.report.reserved_before = pool->stats.reserved_bytes;
     cen_status status = merge(&w);

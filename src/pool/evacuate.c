@@ -113,7 +113,8 @@ static cen_status take_run(ceni_round *round, const hole *h, size_t first, size_
         addr += m->from->size;
         round->taken += m->from->size;
         from = m->to->next; /* the rest of the hole, if there is any */
-        for (ceni_place *p = ceni_place_next(round, m->to, NULL); p; p = ceni_place_next(round, m->to, p)) {
+        for (ceni_place *p = ceni_place_next(round, m->to, NULL); p;
+             p = ceni_place_next(round, m->to, p)) {
             if (p->role == CENI_IDLE) {
                 p->role = CENI_FILLS;
                 round->filled += p->segment->size;
@@ -178,7 +179,8 @@ static void count_moves(ceni_round *round, bool back) {
         const ceni_block *ends[] = {round->moves[i].from, round->moves[i].to};
         for (int k = 0; k < 2; k++) {
             const ceni_block *b = ends[k];
-            for (ceni_place *p = ceni_place_next(round, b, NULL); p; p = ceni_place_next(round, b, p)) {
+            for (ceni_place *p = ceni_place_next(round, b, NULL); p;
+                 p = ceni_place_next(round, b, p)) {
                 const ceni_segment *s = p->segment;
                 uint64_t from = b->addr > s->addr ? b->addr : s->addr;
                 uint64_t to = s->addr + s->size;
@@ -253,7 +255,8 @@ static cen_status empty_place(ceni_round *round, ceni_place *p) {
     (void)emptied(round, true);
     for (size_t i = 0; i < round->move_count; i++) {
         const ceni_block *to = round->moves[i].to;
-        for (ceni_place *t = ceni_place_next(round, to, NULL); t; t = ceni_place_next(round, to, t)) {
+        for (ceni_place *t = ceni_place_next(round, to, NULL); t;
+             t = ceni_place_next(round, to, t)) {
             t->role = CENI_TAKES;
         }
     }
@@ -318,7 +321,8 @@ cen_status ceni_block_move_away(cen_pool *pool, ceni_block *block) {
     status = status ? status : ceni_mover_open(pool);
     status = status ? status : add_move(&round, block);
     if (!status) {
-        for (ceni_place *p = ceni_place_next(&round, block, NULL); p; p = ceni_place_next(&round, block, p)) {
+        for (ceni_place *p = ceni_place_next(&round, block, NULL); p;
+             p = ceni_place_next(&round, block, p)) {
             p->role = CENI_CLOSED;
         }
         status = place_run(&round, 0, 1);

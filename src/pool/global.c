@@ -30,65 +30,82 @@ ceni_home ceni_global_home_of(cen_global *global, int home, int device) {
                                    : (ceni_home){global->members[home].device, false};
 }
 
-const ceni_grant *ceni_global_grants(cen_global *global, int home, size_t *count) {
-    if (home == CEN_GLOBAL_HOST) {
-        *count = global->count;
-        return global->everyone;
+uint64_t ceni_global_granted(const cen_global *global, int home) {
+    uint64_t granted = home == CEN_GLOBAL_HOST ? ((uint64_t)1 << global->count) - 1
+                                               : global->members[home].granted;
+    for (size_t i = 0; i < global->count; i++) {
+        granted &= ~((uint64_t)atomic_load(&global->members[i].lost) << i);
     }
-    *count = global->members[home].grant_count;
-    return global->members[home].grants;
+    return granted;
 }
 
-uint64_t ceni_global_granted(const cen_global *global, int home) {
-    return home == CEN_GLOBAL_HOST ? ((uint64_t)1 << global->count) - 1
-                                   : global->members[home].granted;
+size_t ceni_global_grants(const cen_global *global, uint64_t granted, ceni_grant *grants) {
+    size_t count = 0;
+    for (size_t i = 0; i < global->count; i++) {
+        if (granted >> i & 1) {
+            grants[count++] = (ceni_grant){global->members[i].device, CENI_ACCESS_READ_WRITE};
+        }
+    }
+    return count;
+}
+
+int ceni_global_number(const cen_global *global, const ceni_home *home) {
+    for (size_t i = 0; i < global->count && !home->host; i++) {
+        if (global->members[i].device == home->device) {
+            return (int)i;
+        }
+    }
+    return CEN_GLOBAL_HOST;
 }
 
 /* What a local pool asks: see ceni_lenders. */
 
 static bool reclaim(void *arg, uint64_t bytes) {
     const ceni_member *m = arg;
-    (void)ceni_spans_finish(m->global, false);
-    uint64_t got = ceni_spans_return(m->global, m->number, bytes);
-    if (got < bytes) {
-        got += ceni_global_take_back(m->global, m->number, bytes - got, true, true);
+    cen_global *g = m->global;
+    uint64_t free_bytes = ceni_global_driver_free(g, m->number);
+    bool finished = ceni_spans_finish(g, false);
+    bool room = ceni_global_make_room(g, m->number, bytes, CENI_AT_ONCE);
+    if (!room && ceni_spans_finish(g, true)) {
+        finished = true;
+        room = ceni_global_make_room(g, m->number, bytes, CENI_AT_ONCE);
     }
-    if (got < bytes && ceni_spans_finish(m->global, true)) {
-        got += ceni_spans_return(m->global, m->number, bytes - got);
-    }
-    return got > 0;
+    room = room || ceni_global_make_room(g, m->number, bytes, CENI_ASKING);
+    return room || finished || ceni_global_driver_free(g, m->number) > free_bytes;
 }
 
-static bool lender(void *arg, uint64_t bytes, unsigned attempt, ceni_home *home) {
+/* Peers in turn, the host, and peers again, whose pending work is waited for then. */
+static bool lender(void *arg, uint64_t bytes, unsigned *attempt, ceni_home *home) {
     const ceni_member *m = arg;
     cen_global *g = m->global;
-    if (g->options.no_borrowing) {
-        return false;
-    }
-    uint64_t size = ceni_global_round(g, bytes);
     int peers[CEN_GLOBAL_DEVICES];
-    size_t count = ceni_global_peers(g, m->number, peers);
-    for (size_t i = 0; i < count; i++) {
-        if (ceni_global_room_of(g, peers[i]) >= size && attempt-- == 0) {
-            ceni_global_make_room(g, peers[i], size);
-            *home = ceni_global_home_of(g, peers[i], m->number);
+    uint64_t size = ceni_global_round(g, bytes);
+    size_t count = g->options.no_borrowing ? 0 : ceni_global_peers(g, m->number, peers);
+    while (!g->options.no_borrowing && *attempt < 2 * count + 1) {
+        size_t turn = (*attempt)++;
+        int number =
+            turn == count ? CEN_GLOBAL_HOST : peers[turn < count ? turn : turn - count - 1];
+        bool can = turn > count || ceni_global_room_of(g, number) >= size;
+        if (can && number == CEN_GLOBAL_HOST) {
+            (void)ceni_spans_return(g, CEN_GLOBAL_HOST, UINT64_MAX); /* the limit is for both */
+        } else if (can) {
+            can =
+                ceni_global_make_room(g, number, size, turn > count ? CENI_WAITING : CENI_AT_ONCE);
+        }
+        if (can) {
+            *home = ceni_global_home_of(g, number, m->number);
             return true;
         }
-    }
-    if (attempt == 0 && g->options.allow_host && ceni_global_host_left(g) >= size) {
-        *home = ceni_global_home_of(g, CEN_GLOBAL_HOST, m->number);
-        return true;
     }
     return false;
 }
 
-static const ceni_grant *grants(void *arg, const ceni_home *home, size_t *count) {
+_Static_assert(CEN_GLOBAL_DEVICES <= CENI_GRANTS_MAX, "a grant for each device");
+
+static size_t grants(void *arg, const ceni_home *home, ceni_grant *list) {
     const ceni_member *m = arg;
-    int number = CEN_GLOBAL_HOST;
-    for (size_t i = 0; i < m->global->count && !home->host; i++) {
-        number = m->global->members[i].device == home->device ? (int)i : number;
-    }
-    return ceni_global_grants(m->global, number, count);
+    uint64_t granted = ceni_global_granted(m->global, ceni_global_number(m->global, home));
+    return ceni_global_grants(m->global, granted | (uint64_t)1 << m->number, list);
 }
 
 /* Whether one device reaches another, and how well; peer access is enabled on the way. */
@@ -114,16 +131,7 @@ static cen_status link_all(cen_global *g) {
     for (size_t i = 0; i < g->count; i++) {
         for (size_t k = 0; k < g->count && !status; k++) {
             status = link_devices(&g->members[i], &g->members[k]);
-        }
-        g->everyone[i] = (ceni_grant){g->members[i].device, CENI_ACCESS_READ_WRITE};
-    }
-    for (size_t i = 0; i < g->count; i++) {
-        ceni_member *home = &g->members[i];
-        for (size_t k = 0; k < g->count; k++) {
-            if (g->members[k].reach >> i & 1) {
-                home->grants[home->grant_count++] = g->everyone[k];
-                home->granted |= (uint64_t)1 << k;
-            }
+            g->members[k].granted |= (g->members[i].reach >> k & 1) << i;
         }
     }
     return status;
@@ -166,18 +174,27 @@ static cen_status read_options(const cen_global_options *options, cen_global_opt
     if (!own->pool.size) {
         own->pool.size = sizeof own->pool;
     }
+    if (own->pool.size < sizeof(size_t)) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_global_create: options.pool.size is not set");
+    }
     return CEN_OK;
 }
 
+/* What is preallocated comes once the pools know who is to have access. */
 static cen_status open_members(cen_global *g) {
+    cen_pool_options options = g->options.pool;
+    options.preallocate_bytes = 0;
     cen_status status = CEN_OK;
     for (size_t i = 0; i < g->count && !status; i++) {
         ceni_member *m = &g->members[i];
         m->lenders = (ceni_lenders){m, reclaim, lender, grants};
-        status = cen_pool_create(m->device, &g->options.pool, &m->pool);
+        status = cen_pool_create(m->device, &options, &m->pool);
         if (!status) {
             m->pool->lenders = &m->lenders;
         }
+    }
+    for (size_t i = 0; i < g->count && !status && g->options.pool.preallocate_bytes; i++) {
+        status = cen_pool_preallocate(g->members[i].pool, g->options.pool.preallocate_bytes);
     }
     return status;
 }
@@ -226,18 +243,8 @@ cen_status cen_global_destroy(cen_global *global) {
     if (status) {
         return status;
     }
-    (void)ceni_spans_finish(global, true); /* what fails goes below */
-    size_t live = 0;
-    for (size_t i = 0; i < global->span_count; i++) {
-        live += !global->spans[i]->pending && global->spans[i]->pages;
-    }
-    if (live) {
-        ceni_log(CEN_LOG_WARN, "global pool: destroyed with %zu blocks live", live);
-    }
-    ceni_spans_return(global, CEN_GLOBAL_ALL, UINT64_MAX);
-    while (global->span_count) {
-        ceni_span_destroy(global, global->spans[--global->span_count]);
-    }
+    ceni_global_find_lost(global);
+    ceni_spans_close(global);
     for (size_t i = 0; i < global->count; i++) {
         cen_status one = cen_pool_destroy(global->members[i].pool);
         status = status ? status : one;
@@ -252,6 +259,21 @@ cen_pool *cen_global_pool(cen_global *global, int device) {
                                                                  : global->members[device].pool;
 }
 
+/* A device that unmaps in place of a lost one; if all are lost, that one itself. */
+static cen_device *mapper_for(const cen_global *g, int number) {
+    for (size_t i = 0; i < g->count; i++) {
+        if (!atomic_load(&g->members[i].lost)) {
+            return g->members[i].device;
+        }
+    }
+    return g->members[number].device;
+}
+
+cen_device *ceni_global_mapper(const cen_global *g, int number) {
+    return atomic_load(&g->members[number].lost) ? mapper_for(g, number)
+                                                 : g->members[number].device;
+}
+
 void ceni_global_lose(cen_global *g, int number) {
     if (atomic_exchange(&g->members[number].lost, true)) {
         return;
@@ -259,13 +281,16 @@ void ceni_global_lose(cen_global *g, int number) {
     ceni_log(CEN_LOG_WARN, "global pool: device %d is lost; its memory is not used any more",
              number);
     ceni_home home = {g->members[number].device, false};
-    ceni_spans_return(g, number, UINT64_MAX);
+    (void)ceni_spans_return(g, number, UINT64_MAX);
     for (size_t i = 0; i < g->count; i++) {
         cen_pool *pool = g->members[i].pool;
-        if ((int)i != number && pool) {
-            ceni_pool_enter(pool);
-            ceni_pool_release_home(pool, &home, UINT64_MAX);
-            ceni_lock_leave(&pool->lock);
+        ceni_pool_enter(pool);
+        if (atomic_load(&g->members[i].lost)) {
+            ceni_pool_lose(pool, mapper_for(g, (int)i));
         }
+        if ((int)i != number) {
+            ceni_pool_lose_home(pool, &home);
+        }
+        ceni_lock_leave(&pool->lock);
     }
 }

@@ -8,104 +8,126 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+/* An allocation under way. `last`: before it fails it waits for memory and asks for it. */
+typedef struct attempt {
+    cen_global *g;
+    int device;
+    uint64_t bytes, size; /* asked for, and in whole pages */
+    const cen_global_request *request;
+    bool last;
+    ceni_span *span;
+} attempt;
+
 /* One way of placing a block: as one that was kept, else it is made where room was made. */
-static cen_status try_layout(cen_global *g, int device, uint64_t bytes, uint64_t size,
-                             const ceni_layout *layout, ceni_span **span) {
+static cen_status try_layout(attempt *a, const ceni_layout *layout) {
     uint64_t wanted[CEN_GLOBAL_DEVICES] = {0};
-    if ((*span = ceni_span_again(g, device, bytes, layout))) {
+    if ((a->span = ceni_span_again(a->g, a->device, a->bytes, layout))) {
         return CEN_OK;
     }
     for (size_t i = 0; i < layout->count; i++) {
         if (layout->parts[i].home >= 0) {
             wanted[layout->parts[i].home] += layout->parts[i].size;
         } else {
-            ceni_spans_return(g, CEN_GLOBAL_HOST, UINT64_MAX);
+            (void)ceni_spans_return(a->g, CEN_GLOBAL_HOST, UINT64_MAX);
         }
     }
-    for (size_t i = 0; i < g->count; i++) {
-        if (wanted[i]) {
-            ceni_global_make_room(g, (int)i, wanted[i]);
+    for (size_t i = 0; i < a->g->count; i++) {
+        if (wanted[i] && (wanted[i] > a->g->members[i].device->total_bytes ||
+                          !ceni_global_make_room(a->g, (int)i, wanted[i],
+                                                 a->last ? CENI_ASKING : CENI_AT_ONCE))) {
+            return atomic_load(&a->g->members[i].lost) ? CEN_ERR_DEVICE_LOST
+                                                       : CEN_ERR_DEVICE_MEMORY;
         }
     }
-    return ceni_span_make(g, device, bytes, size, layout, span);
+    return ceni_span_make(a->g, a->device, a->bytes, a->size, layout, &a->span);
 }
 
-static cen_status try_one(cen_global *g, int device, uint64_t bytes, uint64_t size, int home,
-                          ceni_span **span) {
-    ceni_span_page part = {.home = home, .size = size};
+static cen_status try_one(attempt *a, int home) {
+    ceni_span_page part = {.home = home, .size = a->size};
     ceni_layout layout = {.parts = &part, .count = 1};
+    bool wait = a->last && home != CEN_GLOBAL_HOST;
     layout.placement = home == CEN_GLOBAL_HOST ? CEN_PLACE_HOST
-                       : home == device        ? CEN_PLACE_LOCAL
+                       : home == a->device     ? CEN_PLACE_LOCAL
                                                : CEN_PLACE_PEER;
-    if ((*span = ceni_span_again(g, device, bytes, &layout))) {
+    if ((a->span = ceni_span_again(a->g, a->device, a->bytes, &layout))) {
         return CEN_OK; /* without asking anybody for room */
     }
-    return ceni_global_room_of(g, home) < size ? CEN_ERR_DEVICE_MEMORY
-                                               : try_layout(g, device, bytes, size, &layout, span);
+    return wait || ceni_global_room_of(a->g, home) >= a->size ? try_layout(a, &layout)
+                                                              : CEN_ERR_DEVICE_MEMORY;
 }
 
-static cen_status try_peers(cen_global *g, int device, uint64_t bytes, uint64_t size,
-                            ceni_span **span) {
+/* A peer that turns out to be lost is no reason not to try the next one. */
+static cen_status try_peers(attempt *a) {
     int peers[CEN_GLOBAL_DEVICES];
-    size_t count = ceni_global_peers(g, device, peers);
+    size_t count = ceni_global_peers(a->g, a->device, peers);
     cen_status status = CEN_ERR_DEVICE_MEMORY;
     for (size_t i = 0; i < count && status == CEN_ERR_DEVICE_MEMORY; i++) {
-        status = try_one(g, device, bytes, size, peers[i], span);
-    }
-    return status;
-}
-
-static cen_status try_by_room(cen_global *g, int device, uint64_t bytes, uint64_t size,
-                              ceni_span **span) {
-    ceni_layout layout = {0};
-    cen_status status = ceni_layout_by_room(g, size, device, &layout);
-    status = status ? status : try_layout(g, device, bytes, size, &layout, span);
-    ceni_free(layout.parts);
-    return status;
-}
-
-static cen_status try_auto(cen_global *g, int device, uint64_t bytes, uint64_t size,
-                           ceni_span **span) {
-    cen_status status = try_one(g, device, bytes, size, device, span);
-    status = status == CEN_ERR_DEVICE_MEMORY ? try_peers(g, device, bytes, size, span) : status;
-    status = status == CEN_ERR_DEVICE_MEMORY ? try_by_room(g, device, bytes, size, span) : status;
-    if (status == CEN_ERR_DEVICE_MEMORY && g->options.allow_host) {
-        status = try_one(g, device, bytes, size, CEN_GLOBAL_HOST, span);
-    }
-    return status;
-}
-
-static cen_status try_asked(cen_global *g, int device, uint64_t bytes, uint64_t size,
-                            const cen_global_request *request, ceni_span **span) {
-    ceni_layout layout = {0};
-    cen_status status = ceni_layout_asked(g, size, device, request, &layout);
-    status = status ? status : try_layout(g, device, bytes, size, &layout, span);
-    ceni_free(layout.parts);
-    return status;
-}
-
-static cen_status place(cen_global *g, int device, uint64_t bytes, uint64_t size,
-                        const cen_global_request *request, ceni_span **span) {
-    switch (request->placement) {
-    case CEN_PLACE_AUTO:
-        return try_auto(g, device, bytes, size, span);
-    case CEN_PLACE_LOCAL:
-        return try_one(g, device, bytes, size, device, span);
-    case CEN_PLACE_PEER:
-        if (!(g->members[device].reach & ~((uint64_t)1 << device))) {
-            return ceni_fail(CEN_ERR_UNSUPPORTED, "cen_global_alloc: device %d reaches no peer",
-                             device);
+        status = try_one(a, peers[i]);
+        if (ceni_is_loss(status)) {
+            ceni_global_find_lost(a->g);
+            status = atomic_load(&a->g->members[a->device].lost) ? status : CEN_ERR_DEVICE_MEMORY;
         }
-        return try_peers(g, device, bytes, size, span);
+    }
+    return status;
+}
+
+static cen_status try_by_room(attempt *a) {
+    ceni_layout layout = {0};
+    cen_status status = ceni_layout_by_room(a->g, a->size, a->device, &layout);
+    status = status ? status : try_layout(a, &layout);
+    ceni_free(layout.parts);
+    return status;
+}
+
+static cen_status try_auto(attempt *a) {
+    cen_status status = try_one(a, a->device);
+    status = status == CEN_ERR_DEVICE_MEMORY ? try_peers(a) : status;
+    status = status == CEN_ERR_DEVICE_MEMORY ? try_by_room(a) : status;
+    if (status == CEN_ERR_DEVICE_MEMORY && a->g->options.allow_host) {
+        status = try_one(a, CEN_GLOBAL_HOST);
+    }
+    return status;
+}
+
+static cen_status try_asked(attempt *a) {
+    ceni_layout layout = {0};
+    cen_status status = ceni_layout_asked(a->g, a->size, a->device, a->request, &layout);
+    status = status ? status : try_layout(a, &layout);
+    ceni_free(layout.parts);
+    return status;
+}
+
+static cen_status place(attempt *a) {
+    switch (a->request->placement) {
+    case CEN_PLACE_AUTO:
+        return try_auto(a);
+    case CEN_PLACE_LOCAL:
+        return try_one(a, a->device);
+    case CEN_PLACE_PEER:
+        if (!(a->g->members[a->device].reach & ~((uint64_t)1 << a->device))) {
+            return ceni_fail(CEN_ERR_UNSUPPORTED, "cen_global_alloc: device %d reaches no peer",
+                             a->device);
+        }
+        return try_peers(a);
     case CEN_PLACE_HOST:
-        if (!g->options.allow_host) {
+        if (!a->g->options.allow_host) {
             return ceni_fail(CEN_ERR_UNSUPPORTED,
                              "cen_global_alloc: host memory is not allowed (options.allow_host)");
         }
-        return try_one(g, device, bytes, size, CEN_GLOBAL_HOST, span);
+        return try_one(a, CEN_GLOBAL_HOST);
     default:
-        return try_asked(g, device, bytes, size, request, span);
+        return try_asked(a);
     }
+}
+
+/* The same, once more if a device on the way was lost: without it, another may do. */
+static cen_status place_on_what_is_there(attempt *a) {
+    cen_status status = place(a);
+    if (ceni_is_loss(status)) {
+        ceni_global_find_lost(a->g);
+        status = atomic_load(&a->g->members[a->device].lost) ? CEN_ERR_DEVICE_LOST : place(a);
+    }
+    return status;
 }
 
 #define MIB(bytes) ((double)(bytes) / (1 << 20))
@@ -131,30 +153,29 @@ static void *at_address(uint64_t addr) {
 static cen_status alloc_span(cen_global *g, size_t bytes, int device,
                              const cen_global_request *request, void **block,
                              cen_global_report *report) {
-    uint64_t size = ceni_global_round(g, bytes);
-    ceni_span *span = NULL;
+    attempt a = {g, device, bytes, ceni_global_round(g, bytes), request, false, NULL};
     (void)ceni_spans_finish(g, false);
-    cen_status status = place(g, device, bytes, size, request, &span);
-    if (status == CEN_ERR_DEVICE_MEMORY && ceni_spans_finish(g, true)) {
-        status = place(g, device, bytes, size, request, &span);
-    }
-    if (status == CEN_ERR_DEVICE_MEMORY && ceni_global_take_back(g, device, size, true, true)) {
-        status = place(g, device, bytes, size, request, &span);
+    cen_status status = place_on_what_is_there(&a);
+    if (status == CEN_ERR_DEVICE_MEMORY) {
+        (void)ceni_spans_finish(g, true);
+        a.last = true;
+        status = place_on_what_is_there(&a);
     }
     if (status) {
         return status == CEN_ERR_DEVICE_MEMORY ? no_room(g, device, bytes) : status;
     }
     ceni_lock_take(&g->lock);
-    status = ceni_span_enter(g, span);
+    status = ceni_span_enter(g, a.span);
     if (!status) {
-        *block = at_address(span->addr);
+        *block = at_address(a.span->addr);
+        ceni_span_note(g, CENI_EVENT_ALLOC, a.span, bytes, request->stream);
         if (report) {
-            ceni_span_report(g, span, report);
+            ceni_span_report(a.span, report);
         }
     }
     ceni_lock_leave(&g->lock);
     if (status) {
-        ceni_span_destroy(g, span);
+        (void)ceni_span_destroy(g, a.span);
     }
     return status;
 }
@@ -170,11 +191,14 @@ static cen_status alloc_small(cen_global *g, size_t bytes, int device,
     cen_pool *pool = g->members[device].pool;
     cen_global_report where;
     void *got = NULL;
+    bool must_be_local = request->placement == CEN_PLACE_LOCAL;
     cen_status status = cen_pool_alloc(pool, bytes, request->stream, &got);
+    if (status == CEN_ERR_DEVICE_MEMORY && !must_be_local && g->options.no_borrowing) {
+        return alloc_span(g, bytes, device, request, block, report); /* it could not leave home */
+    }
     if (status) {
         return status;
     }
-    bool must_be_local = request->placement == CEN_PLACE_LOCAL;
     if (report || must_be_local) {
         status = cen_global_where(g, got, &where);
     }
@@ -222,7 +246,7 @@ cen_status cen_global_alloc(cen_global *global, size_t bytes, int device,
                  (own.placement == CEN_PLACE_AUTO || own.placement == CEN_PLACE_LOCAL);
     status = small ? alloc_small(global, bytes, device, &own, block, report)
                    : alloc_span(global, bytes, device, &own, block, report);
-    if (status == CEN_ERR_DEVICE_LOST) {
+    if (ceni_is_loss(status)) {
         ceni_global_find_lost(global);
     }
     return status;

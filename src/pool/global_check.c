@@ -1,4 +1,4 @@
-/* Where blocks of the global pool lie, its invariants, and its defragmentation. */
+/* Where blocks of the global pool lie, and its invariants. */
 #include "pool/global_int.h"
 
 #include "base/clock.h"
@@ -11,14 +11,11 @@ typedef struct home_sum {
 
 static void add_home(void *arg, const ceni_home *home, uint64_t bytes) {
     const home_sum *sum = arg;
+    int number = ceni_global_number(sum->global, home);
     sum->report->mapped_bytes += bytes;
-    for (size_t i = 0; i < sum->global->count && !home->host; i++) {
-        if (sum->global->members[i].device == home->device) {
-            sum->report->device_bytes[i] += bytes;
-            sum->report->reachable &= sum->global->members[i].granted;
-        }
-    }
-    sum->report->host_bytes += home->host ? bytes : 0;
+    sum->report->reachable &= ceni_global_granted(sum->global, number);
+    *(number == CEN_GLOBAL_HOST ? &sum->report->host_bytes : &sum->report->device_bytes[number]) +=
+        bytes;
 }
 
 static cen_status where_in_pool(cen_global *g, ceni_member *m, const void *block,
@@ -53,20 +50,20 @@ cen_status cen_global_where(cen_global *global, const void *block, cen_global_re
     if (status) {
         return status;
     }
-    ceni_member *owner = ceni_global_owner(global, block);
-    if (owner) {
-        return where_in_pool(global, owner, block, report);
-    }
     ceni_lock_take(&global->lock);
     const ceni_span *s = ceni_span_find(global, (uintptr_t)block);
-    if (s) {
-        ceni_span_report(global, s, report);
-    } else {
-        status = ceni_fail(CEN_ERR_FOREIGN_POINTER, "cen_global_where: %p is no block of this pool",
-                           block);
+    bool found = s && s->pages && !s->pending;
+    if (found) {
+        ceni_span_report(s, report);
     }
     ceni_lock_leave(&global->lock);
-    return status;
+    if (found) {
+        return CEN_OK;
+    }
+    ceni_member *owner = ceni_global_owner(global, block);
+    return owner ? where_in_pool(global, owner, block, report)
+                 : ceni_fail(CEN_ERR_FOREIGN_POINTER,
+                             "cen_global_where: %p is no block of this pool", block);
 }
 
 static int home_in_span(const ceni_span *s, uint64_t addr) {
@@ -86,10 +83,7 @@ typedef struct one_home {
 static void take_home(void *arg, const ceni_home *home, uint64_t bytes) {
     one_home *found = arg;
     (void)bytes;
-    found->number = CEN_GLOBAL_HOST;
-    for (size_t i = 0; i < found->global->count && !home->host; i++) {
-        found->number = found->global->members[i].device == home->device ? (int)i : found->number;
-    }
+    found->number = ceni_global_number(found->global, home);
 }
 
 cen_status cen_global_home(cen_global *global, const void *byte, int *device) {

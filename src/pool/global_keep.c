@@ -33,18 +33,18 @@ static bool any_lost(const cen_global *g, const ceni_span *s) {
     return lost;
 }
 
-void ceni_span_keep(cen_global *g, ceni_span *s) {
-    if (g->options.return_at_once || any_lost(g, s)) {
-        ceni_span_destroy(g, s);
-        return;
-    }
+bool ceni_span_keep(cen_global *g, ceni_span *s) {
     ceni_span_forget_uses(g, s);
+    if (!s->pages || g->options.return_at_once || any_lost(g, s)) {
+        return ceni_span_destroy(g, s);
+    }
     s->pending = false;
     count(g, s, 1);
     ceni_lock_take(&g->lock);
     s->next = g->kept;
     g->kept = s;
     ceni_lock_leave(&g->lock);
+    return true;
 }
 
 static bool is_alike(const ceni_span *s, const ceni_layout *layout) {
@@ -95,9 +95,9 @@ uint64_t ceni_spans_return(cen_global *g, int home, uint64_t bytes) {
     uint64_t returned = 0;
     ceni_span *s;
     while (returned < bytes && (s = take_oldest(g, home))) {
-        returned += ceni_span_bytes(s, home);
+        uint64_t size = ceni_span_bytes(s, home);
         count(g, s, -1);
-        ceni_span_destroy(g, s);
+        returned += ceni_span_destroy(g, s) ? size : 0;
     }
     return returned;
 }

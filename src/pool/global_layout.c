@@ -1,6 +1,8 @@
 /* How a block of the global pool would lie over the devices: sizes in whole pages, in order. */
 #include "pool/global_int.h"
 
+#include <math.h>
+
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -32,21 +34,27 @@ static size_t in_reach(const cen_global *g, int device, int order[CEN_GLOBAL_DEV
     return count;
 }
 
-/* Whole pages in proportion to weights; what rounding leaves goes to the first with a weight, as
- * far as `room` (NULL: unlimited) allows. */
+/* Whole pages in proportion to weights, each part rounded by at most one page; what the limits in
+ * `room` (NULL: none) leave over goes to whoever has room. */
 static cen_status by_weight(const cen_global *g, uint64_t size, const int *order, size_t count,
                             const double *weights, const uint64_t *room, ceni_layout *layout) {
     uint64_t unit = g->granularity, part[CEN_GLOBAL_DEVICES] = {0}, left = size;
-    double sum = 0;
+    double sum = 0, until = 0;
     for (size_t i = 0; i < count; i++) {
         sum += weights[i];
     }
     for (size_t i = 0; i < count; i++) {
-        double share = weights[i] / sum * (double)(size / unit);
-        part[i] = (uint64_t)share * unit;
+        until += weights[i]; /* parts end where the share of all so far does */
+        uint64_t end = (uint64_t)ceil(until / sum * (double)(size / unit) - 1e-9) * unit;
+        uint64_t begin = size - left;
+        part[i] = weights[i] > 0 && end > begin ? end - begin : 0;
         part[i] = part[i] < left ? part[i] : left;
-        part[i] = room && part[i] > room[i] ? room[i] : part[i];
         left -= part[i];
+    }
+    for (size_t i = 0; i < count && room; i++) {
+        uint64_t over = part[i] > room[i] ? part[i] - room[i] : 0;
+        part[i] -= over;
+        left += over;
     }
     for (size_t i = 0; i < count && left; i++) {
         uint64_t more = weights[i] > 0 ? left : 0;

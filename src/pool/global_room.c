@@ -18,14 +18,13 @@ bool ceni_global_capturing(cen_global *g) {
     return capturing;
 }
 
-/* Free bytes as the driver says; 0 of a device that is lost. */
-static uint64_t driver_free(cen_global *g, int number) {
+uint64_t ceni_global_driver_free(cen_global *g, int number) {
     uint64_t free_bytes = 0, total;
     if (atomic_load(&g->members[number].lost)) {
         return 0;
     }
     cen_status status = cen_device_mem_info(g->members[number].device, &free_bytes, &total);
-    if (status == CEN_ERR_DEVICE_LOST) {
+    if (ceni_is_loss(status)) {
         ceni_global_lose(g, number);
     }
     return status ? 0 : free_bytes;
@@ -33,16 +32,17 @@ static uint64_t driver_free(cen_global *g, int number) {
 
 void ceni_global_find_lost(cen_global *g) {
     for (size_t i = 0; i < g->count; i++) {
-        (void)driver_free(g, (int)i);
+        (void)ceni_global_driver_free(g, (int)i);
     }
 }
 
 /* Host memory in local pools, through whichever device. */
 static ceni_held host_held(cen_global *g) {
     ceni_held sum = {0};
+    bool look = !ceni_global_capturing(g);
     for (size_t i = 0; i < g->count; i++) {
         ceni_home home = {g->members[i].device, true};
-        ceni_held held = ceni_pool_held(g->members[i].pool, &home);
+        ceni_held held = ceni_pool_held(g->members[i].pool, &home, look);
         sum.bytes += held.bytes;
         sum.idle += held.idle;
     }
@@ -63,9 +63,10 @@ uint64_t ceni_global_host_left(cen_global *g) {
 static ceni_held held_of(cen_global *g, int number, bool own) {
     ceni_home home = {g->members[number].device, false};
     ceni_held sum = {0};
+    bool look = !ceni_global_capturing(g);
     for (size_t i = 0; i < g->count; i++) {
         if ((int)i != number || own) {
-            ceni_held held = ceni_pool_held(g->members[i].pool, &home);
+            ceni_held held = ceni_pool_held(g->members[i].pool, &home, look);
             sum.bytes += held.bytes;
             sum.idle += held.idle;
         }
@@ -77,7 +78,7 @@ uint64_t ceni_global_room_of(cen_global *g, int home) {
     if (home == CEN_GLOBAL_HOST) {
         return ceni_global_host_left(g);
     }
-    uint64_t free_bytes = driver_free(g, home);
+    uint64_t free_bytes = ceni_global_driver_free(g, home);
     return atomic_load(&g->members[home].lost) ? 0
                                                : free_bytes + held_of(g, home, true).idle +
                                                      atomic_load(&g->members[home].kept_bytes);
@@ -92,49 +93,76 @@ static uint64_t vacate(cen_pool *pool, const ceni_home *home, uint64_t bytes, bo
     return returned;
 }
 
+/* Asks a borrower's user for memory of a device, if any of it is in use. */
+static void tell(cen_global *g, int number, int borrower, uint64_t wanted) {
+    ceni_home home = {g->members[number].device, false};
+    ceni_held held = ceni_pool_held(g->members[borrower].pool, &home, true);
+    if (held.bytes > held.idle) {
+        cen_global_notice n = {number, borrower, wanted, held.bytes - held.idle};
+        g->options.notice(g->options.notice_arg, &n);
+        (void)ceni_spans_finish(g, true); /* blocks that other devices' streams used */
+    }
+}
+
 uint64_t ceni_global_take_back(cen_global *g, int number, uint64_t bytes, bool wait, bool notice) {
+    enum { IDLE, WAITED_FOR, ASKED_FOR };
     ceni_home home = {g->members[number].device, false};
     uint64_t returned = 0;
     if (ceni_global_capturing(g)) {
         return 0;
     }
-    for (int pass = 0; pass < 3 && returned < bytes; pass++) {
-        if ((pass == 1 && !wait) || (pass == 2 && (!notice || !g->options.notice))) {
+    for (int pass = IDLE; pass <= ASKED_FOR && returned < bytes; pass++) {
+        if ((pass == WAITED_FOR && !wait) ||
+            (pass == ASKED_FOR && (!notice || !g->options.notice))) {
             continue;
         }
         for (size_t i = 0; i < g->count && returned < bytes; i++) {
             cen_pool *pool = g->members[i].pool;
-            ceni_held held = {0};
-            if ((int)i == number || !(held = ceni_pool_held(pool, &home)).bytes) {
+            if ((int)i == number || !ceni_pool_held(pool, &home, false).bytes) {
                 continue;
             }
-            if (pass == 2) {
-                cen_global_notice n = {number, (int)i, bytes - returned, held.bytes - held.idle};
-                g->options.notice(g->options.notice_arg, &n);
+            if (pass == ASKED_FOR) {
+                tell(g, number, (int)i, bytes - returned);
             }
-            returned += vacate(pool, &home, bytes - returned, pass > 0 && wait);
+            returned += vacate(pool, &home, bytes - returned, pass != IDLE && wait);
         }
     }
     return returned;
 }
 
-void ceni_global_make_room(cen_global *g, int number, uint64_t bytes) {
-    uint64_t free_bytes = driver_free(g, number);
+/* Idle pages of a device in one local pool; `wait`: those behind pending work, too. */
+static uint64_t release_from(cen_pool *pool, const ceni_home *home, uint64_t bytes, bool wait) {
+    ceni_pool_enter(pool);
+    ceni_magazines_flush(pool);
+    ceni_pool_settle(pool, true);
+    if (wait) {
+        (void)ceni_pool_drain(pool);
+    }
+    uint64_t returned = ceni_pool_release_home(pool, home, bytes);
+    ceni_lock_leave(&pool->lock);
+    return returned;
+}
+
+bool ceni_global_make_room(cen_global *g, int number, uint64_t bytes, enum ceni_effort effort) {
+    uint64_t free_bytes = ceni_global_driver_free(g, number);
     if (free_bytes >= bytes || ceni_global_capturing(g)) {
-        return;
+        return free_bytes >= bytes;
     }
     uint64_t lack = bytes - free_bytes, kept = ceni_spans_return(g, number, lack);
     lack -= kept < lack ? kept : lack;
     ceni_home home = {g->members[number].device, false};
     for (size_t i = 0; i < g->count && lack; i++) {
-        cen_pool *pool = g->members[i].pool;
-        ceni_pool_enter(pool);
-        ceni_magazines_flush(pool);
-        ceni_pool_settle(pool, true);
-        uint64_t returned = ceni_pool_release_home(pool, &home, lack);
-        ceni_lock_leave(&pool->lock);
+        uint64_t returned = release_from(g->members[i].pool, &home, lack, false);
         lack -= returned < lack ? returned : lack;
     }
+    if (lack && effort >= CENI_WAITING) {
+        uint64_t returned = release_from(g->members[number].pool, &home, lack, true);
+        lack -= returned < lack ? returned : lack;
+    }
+    if (lack && effort >= CENI_WAITING) {
+        (void)ceni_global_take_back(g, number, lack, true, effort == CENI_ASKING);
+    }
+    return ceni_global_driver_free(g, number) >= bytes;
 }
 
 typedef struct candidate {
@@ -186,11 +214,14 @@ cen_status cen_global_reclaim(cen_global *global, int device, uint64_t bytes, bo
 static void room_of_device(cen_global *g, int number, cen_global_room *room) {
     ceni_member *m = &g->members[number];
     ceni_home home = {m->device, false};
-    ceni_held own = ceni_pool_held(m->pool, &home), all = ceni_pool_held(m->pool, NULL);
+    bool look = !ceni_global_capturing(g);
+    ceni_held own = ceni_pool_held(m->pool, &home, look);
+    ceni_held all = ceni_pool_held(m->pool, NULL, look);
     ceni_held lent = held_of(g, number, false);
     room->total_bytes = m->device->total_bytes;
-    room->free_bytes = driver_free(g, number);
-    room->idle_bytes = all.idle + atomic_load(&m->kept_bytes);
+    room->free_bytes = ceni_global_driver_free(g, number);
+    room->idle_bytes = all.idle;
+    room->kept_bytes = atomic_load(&m->kept_bytes);
     room->pool_bytes = own.bytes;
     room->borrowed_bytes = all.bytes - own.bytes;
     room->lent_bytes = lent.bytes;
@@ -198,7 +229,7 @@ static void room_of_device(cen_global *g, int number, cen_global_room *room) {
     room->pending_bytes = atomic_load(&m->pending_bytes);
     room->lost = atomic_load(&m->lost);
     room->available_bytes =
-        room->lost ? 0 : room->free_bytes + own.idle + lent.idle + atomic_load(&m->kept_bytes);
+        room->lost ? 0 : room->free_bytes + own.idle + lent.idle + room->kept_bytes;
     room->largest_bytes = room->available_bytes / g->granularity * g->granularity;
 }
 
@@ -209,7 +240,8 @@ static void room_of_host(cen_global *g, cen_global_room *room) {
                         : g->options.host_bytes ? g->options.host_bytes
                                                 : UINT64_MAX;
     room->free_bytes = ceni_global_host_left(g);
-    room->idle_bytes = held.idle + atomic_load(&g->host_kept);
+    room->idle_bytes = held.idle;
+    room->kept_bytes = atomic_load(&g->host_kept);
     room->lent_bytes = held.bytes;
     room->global_bytes = spans;
     room->available_bytes = room->free_bytes;
@@ -227,6 +259,7 @@ static void add_room(cen_global_room *sum, const cen_global_room *one) {
     sum->idle_bytes += one->idle_bytes;
     sum->pool_bytes += one->pool_bytes;
     sum->global_bytes += one->global_bytes;
+    sum->kept_bytes += one->kept_bytes;
     sum->lent_bytes += one->lent_bytes;
     sum->borrowed_bytes += one->borrowed_bytes;
     sum->pending_bytes += one->pending_bytes;

@@ -102,6 +102,17 @@ static void drop_unfit(plan *p, const ceni_line *line, uint64_t lack) {
     p->idle.count = kept;
 }
 
+/* A graph keeps its pages, so it gets none that a neighbour may want back. */
+static void drop_borrowed(const cen_pool *pool, plan *p) {
+    size_t kept = 0;
+    for (size_t i = 0; i < p->idle.count; i++) {
+        if (!ceni_page_borrowed(pool, p->idle.items[i].page)) {
+            p->idle.items[kept++] = p->idle.items[i];
+        }
+    }
+    p->idle.count = kept;
+}
+
 static cen_status find_idle(cen_pool *pool, ceni_line *line, const ceni_pstream *stream, plan *p) {
     if (!ceni_arena_open_to_all(line->arena)) {
         stream = NULL; /* a graph may run on any stream: only what is complete */
@@ -113,6 +124,9 @@ static cen_status find_idle(cen_pool *pool, ceni_line *line, const ceni_pstream 
         if (ceni_arena_open_to_all(l->arena)) {
             status = ceni_line_idle(pool, l, stream, skip, skip_size, &p->idle);
         }
+    }
+    if (!ceni_arena_open_to_all(line->arena)) {
+        drop_borrowed(pool, p);
     }
     return status;
 }
@@ -237,7 +251,7 @@ static void commit(cen_pool *pool, const ceni_line *line, plan *p, ceni_pstream 
     if (left && left->stream != stream) {
         ceni_block_unbin(left);
         /* What is before it may join it. */
-        (void)ceni_block_release(pool, left, stream, stream->epoch);
+        ceni_block_release(pool, left, stream, stream->epoch);
     }
     for (size_t i = 0; i < p->moves; i++) {
         uint64_t size = p->idle.items[i].page->size;
@@ -409,6 +423,19 @@ cen_status ceni_line_grow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_p
 cen_status ceni_line_borrow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream,
                             const ceni_home *home) {
     return grow(pool, line, need, stream, GROW_EXACTLY, home);
+}
+
+uint64_t ceni_line_lack(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream) {
+    plan p;
+    memset(&p, 0, sizeof p);
+    if (ceni_line_gap(pool, line, need, stream, &p.gap)) {
+        need -= p.gap.have < need ? p.gap.have : need;
+        if (!find_idle(pool, line, stream, &p)) {
+            need -= p.idle.bytes < need ? p.idle.bytes : need;
+        }
+    }
+    ceni_free(p.idle.items);
+    return need;
 }
 
 cen_status ceni_line_extend(cen_pool *pool, ceni_line *line, uint64_t bytes, ceni_pstream *stream) {

@@ -1,6 +1,7 @@
 /* Where a block comes from: the best free block that fits, else one rung after the other of a
  * ladder, from what costs nothing to what waits for the device, each followed by another search. */
 #include "base/log.h"
+#include "pool/note.h"
 #include "pool/page.h"
 
 #define QUERIES_AN_ALLOC 16 /* events looked at for pending frees, on the average */
@@ -128,7 +129,8 @@ static void elsewhere(cen_pool *pool, request *r) {
 }
 
 static void (*const rungs[])(cen_pool *, request *) = {
-    settle, gather, reactivate, neighbour, grow, drain, grow_exactly, elsewhere, compact, trim_and_grow,
+    settle, gather,       reactivate, neighbour, grow,
+    drain,  grow_exactly, elsewhere,  compact,   trim_and_grow,
 };
 
 static uint64_t free_bytes(const cen_pool *pool, const ceni_arena *arena, const ceni_pstream *only,
@@ -211,6 +213,16 @@ static ceni_block *climb(cen_pool *pool, request *r) {
     return found;
 }
 
+/* What can be made of the device's own memory, of `lack` bytes that are more than that. */
+static uint64_t own_part(cen_pool *pool, uint64_t lack) {
+    uint64_t free_bytes, total, allowed = ceni_pool_allowed(pool);
+    if (cen_device_mem_info(pool->device, &free_bytes, &total)) {
+        return 0;
+    }
+    free_bytes = (free_bytes < allowed ? free_bytes : allowed) / pool->granularity;
+    return free_bytes * pool->granularity < lack ? free_bytes * pool->granularity : 0;
+}
+
 /* What lies beyond the device, if the pool is part of a global one: first its own memory that
  * others have borrowed, then memory of others. The lock is dropped while the neighbours are asked.
  * A graph's memory would stay borrowed until the graph is gone, so it is not. */
@@ -219,18 +231,29 @@ static ceni_block *ask_neighbours(cen_pool *pool, request *r) {
     if (!lenders || r->arena->id) {
         return NULL;
     }
-    ceni_lock_leave(&pool->lock);
-    bool more = lenders->reclaim(lenders->arg, need_of(r));
-    ceni_lock_take(&pool->lock);
-    ceni_block *found = more ? climb(pool, r) : NULL;
-    for (unsigned attempt = 0; !found; attempt++) {
-        ceni_home home;
+    /* More of its own would not help a pool that is at its limit. */
+    bool own = r->size <= pool->device->total_bytes && ceni_pool_allowed(pool) >= pool->granularity;
+    ceni_block *found = NULL;
+    if (own) {
         ceni_lock_leave(&pool->lock);
-        more = lenders->lender(lenders->arg, need_of(r), attempt, &home);
+        bool more = lenders->reclaim(lenders->arg, need_of(r));
+        ceni_lock_take(&pool->lock);
+        found = more ? climb(pool, r) : NULL;
+    }
+    for (unsigned attempt = 0; !found;) {
+        ceni_home home;
+        ceni_pool_unpark(pool);
+        uint64_t lack = ceni_line_lack(pool, r->line, need_of(r), r->stream);
+        uint64_t part = own_part(pool, lack);
+        ceni_lock_leave(&pool->lock);
+        bool more = lenders->lender(lenders->arg, lack - part, &attempt, &home);
         ceni_lock_take(&pool->lock);
         ceni_pool_unpark(pool);
         if (!more) {
             return NULL;
+        }
+        if (part) {
+            (void)ceni_line_extend(pool, r->line, part, r->stream);
         }
         (void)ceni_line_borrow(pool, r->line, need_of(r), r->stream, &home);
         found = search(pool, r);
@@ -254,6 +277,9 @@ static bool ask(cen_pool *pool) {
 cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, uint64_t alignment,
                             uint64_t requested, ceni_pstream *stream, ceni_block **block) {
     request r = {arena, line_of(arena, size), size, alignment, stream, CEN_OK};
+    if (pool->lost) {
+        return ceni_fail(CEN_ERR_DEVICE_LOST, "pool: its device is lost");
+    }
     if (pool->freeing_streams > 1 && ++pool->since_settled >= SETTLE_EVERY) {
         settle(pool, &r);
     } else if (pool->pending && (pool->since_polled += QUERIES_AN_ALLOC) >= pool->marks) {
@@ -275,6 +301,7 @@ cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, ui
     }
     arena->serving--;
     if (!found) {
+        ceni_note(pool, CENI_EVENT_OOM, pool->failure.device_free_bytes, requested, stream->handle);
         log_failure(pool, r.status);
         return r.status ? r.status : CEN_ERR_DEVICE_MEMORY;
     }

@@ -11,6 +11,7 @@
 #include "cenote/movable.h"
 #include "pool/compact.h"
 #include "pool/lookup.h"
+#include "pool/note.h"
 
 #define SIZE_IN_SENSE ((size_t)1 << 46) /* no device holds more */
 
@@ -23,8 +24,10 @@ static cen_status find(cen_pool *pool, cen_movable handle, const char *call, cen
     uint32_t number = (uint32_t)handle;
     ceni_movable *m = number && number <= pool->movable_count ? &pool->movables[number - 1] : NULL;
     if (!m || !m->block || handle_of(m, number) != handle) {
-        return ceni_fail(CEN_ERR_NOT_FOUND, "%s: no movable block has the handle %#llx, or it was "
-                         "freed", call, (unsigned long long)handle);
+        return ceni_fail(CEN_ERR_NOT_FOUND,
+                         "%s: no movable block has the handle %#llx, or it was "
+                         "freed",
+                         call, (unsigned long long)handle);
     }
     *found = m;
     return CEN_OK;
@@ -69,7 +72,7 @@ static cen_status note_use(cen_pool *pool, ceni_use **uses, ceni_pstream *stream
 static cen_status alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *s, cen_movable *handle) {
     if (atomic_load_explicit(&s->route, memory_order_relaxed)) {
         return ceni_fail(CEN_ERR_CAPTURE, "cen_movable_alloc: the stream is in a private pool, "
-                         "whose blocks stay where they are");
+                                          "whose blocks stay where they are");
     }
     uint64_t unit = CEN_POOL_ALIGNMENT, size = (bytes + unit - 1) & ~(unit - 1);
     size = size > CENI_SLAB_LIMIT ? size : CENI_SLAB_LIMIT + unit;
@@ -98,6 +101,7 @@ static cen_status alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *s, cen_mov
     pool->stats.allocs++;
     ceni_pool_count_requested(pool, (int64_t)bytes);
     *handle = handle_of(&pool->movables[number - 1], number);
+    ceni_note(pool, CENI_EVENT_ALLOC, block->addr, bytes, s->handle);
     return CEN_OK;
 }
 
@@ -151,7 +155,7 @@ static cen_status order_behind_move(cen_pool *pool, const ceni_block *block, cen
     }
     if (pool->capturing) {
         return ceni_fail(CEN_ERR_CAPTURE, "cen_movable_pin: a stream captures, and the block's "
-                         "last move is not known to be complete");
+                                          "last move is not known to be complete");
     }
     cen_status status = ceni_stream_order(pool, stream, pool->mover, move->epoch);
     return status == CEN_ERR_HOST_MEMORY ? ceni_fail(status, "cen_movable_pin: no memory") : status;
@@ -221,11 +225,12 @@ static cen_status free_block(cen_pool *pool, ceni_block *b, ceni_pstream *stream
     b->movable = 0;
     b->stream = stream;
     b->epoch = ceni_stream_freeing(pool, stream);
+    ceni_note_free(pool, ceni_note_time(), b->addr, requested, stream->handle, b->uses != NULL);
     if (b->uses) {
         b->uses = NULL;
         b->kind = CENI_BLOCK_PENDING;
     } else {
-        (void)ceni_block_release(pool, b, stream, b->epoch);
+        ceni_block_release(pool, b, stream, b->epoch);
     }
     pool->stats.frees++;
     ceni_pool_count_requested(pool, -(int64_t)requested);
@@ -264,7 +269,10 @@ cen_status cen_movable_move(cen_pool *pool, cen_movable handle) {
         status = ceni_fail(CEN_ERR_BUSY, "cen_movable_move: the block is pinned");
     } else if (!status && pool->capturing) {
         status = ceni_fail(CEN_ERR_CAPTURE, "cen_movable_move: a stream captures");
-    } else if (!status && (status = ceni_block_move_away(pool, m->block)) == CEN_ERR_DEVICE_MEMORY) {
+    } else if (!status && ceni_block_is_lost(pool, m->block)) {
+        status = ceni_fail(CEN_ERR_DEVICE_LOST, "cen_movable_move: the block was on a lost device");
+    } else if (!status &&
+               (status = ceni_block_move_away(pool, m->block)) == CEN_ERR_DEVICE_MEMORY) {
         (void)ceni_fail(status, "cen_movable_move: no other page has a hole of %llu bytes",
                         (unsigned long long)m->block->size);
     }

@@ -73,6 +73,10 @@ cen_status ceni_page_order(cen_pool *pool, ceni_pool_page *page, ceni_pstream *s
 void ceni_page_deactivate(cen_pool *pool, ceni_pool_page *page, ceni_pstream *stream);
 /* Puts a segment into use: a free block of `stream` appears on it. Needs a spare block. */
 void ceni_segment_activate(cen_pool *pool, ceni_segment *segment, ceni_pstream *stream);
+/* trim.c: whether the host has seen the uses of all mappings complete that are not in use. */
+bool ceni_page_quiet(const ceni_pool_page *page);
+/* Unmaps and returns a page that was taken out of use. */
+cen_status ceni_page_return(cen_pool *pool, ceni_pool_page *page);
 /* Has at least `count` descriptors ready, so that what follows cannot fail. */
 cen_status ceni_blocks_ready(cen_pool *pool, size_t count);
 

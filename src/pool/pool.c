@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "dev/call.h"
 #include "pool/lookup.h"
+#include "pool/note.h"
 
 #define ALIGNMENT_MAX ((size_t)1 << 30)
 #define DRIVER_SHARE  0.01
@@ -144,7 +145,7 @@ cen_status cen_pool_create(cen_device *device, const cen_pool_options *options, 
         memcpy(&pool->options, options,
                options->size < sizeof *options ? options->size : sizeof *options);
     }
-    pool->device = device;
+    pool->device = pool->mapper = device;
     pool->granularity = device->granularity;
     pool->vmm = device->vmm;
     if (!pool->vmm) {
@@ -215,6 +216,13 @@ static void free_descriptors(cen_pool *pool) {
     }
 }
 
+static bool note_gone(void *arg, const cen_pool_block_info *info) {
+    if (info->state == CEN_POOL_LIVE) {
+        ceni_note(arg, CENI_EVENT_FREE, info->addr, info->requested_bytes, info->stream);
+    }
+    return true;
+}
+
 /* In a forked child all is the parent's, and stays. */
 cen_status cen_pool_destroy(cen_pool *pool) {
     if (!pool) {
@@ -228,6 +236,9 @@ cen_status cen_pool_destroy(cen_pool *pool) {
     if (!cen_pool_get_stats(pool, &stats) && stats.blocks) {
         ceni_log(CEN_LOG_WARN, "pool: destroyed with %llu blocks of %llu bytes live",
                  (unsigned long long)stats.blocks, (unsigned long long)stats.requested_bytes);
+        if (ceni_noting()) {
+            (void)cen_pool_walk(pool, note_gone, pool);
+        }
     }
     ceni_pool_enter(pool);
     pool->capturing = 0;
@@ -264,6 +275,10 @@ void ceni_pool_enter(cen_pool *pool) {
 /* The block freed last waits, not yet merged, for a request of just its size, for which it is the
  * best fit once more; whatever else comes first merges it. */
 static void park(cen_pool *pool, ceni_block *b, ceni_pstream *stream) {
+    if (__builtin_expect(pool->dead_pages != 0, false)) { /* it may lie on one */
+        ceni_block_release(pool, b, stream, ceni_stream_freeing(pool, stream));
+        return;
+    }
     ceni_pool_unpark(pool);
     pool->stats.allocated_bytes -= b->size;
     b->kind = CENI_BLOCK_PARKED;
@@ -299,7 +314,7 @@ static ceni_block *take_parked(cen_pool *pool, uint64_t size, uint64_t alignment
 static cen_status alloc_block(cen_pool *pool, uint64_t size, uint64_t alignment, uint64_t requested,
                               ceni_pstream *stream, void **out) {
     ceni_lock_take(&pool->lock);
-    if (pool->habit) {
+    if (__builtin_expect(pool->habit != NULL, false)) {
         ceni_pool_habit(pool);
     }
     ceni_arena *route = atomic_load_explicit(&stream->route, memory_order_relaxed);
@@ -345,21 +360,26 @@ cen_status cen_pool_alloc_aligned(cen_pool *pool, size_t bytes, size_t alignment
     }
     uint64_t unit = CEN_POOL_ALIGNMENT;
     if (bytes <= CENI_SLAB_LIMIT && alignment <= unit) {
-        return ceni_slab_alloc(pool, bytes, s, block);
+        status = ceni_slab_alloc(pool, bytes, s, block);
+    } else {
+        uint64_t size = (bytes + unit - 1) & ~(unit - 1);
+        if (size <= CENI_SLAB_LIMIT) {
+            size = CENI_SLAB_LIMIT + unit; /* no two blocks begin in one granule of the index */
+        }
+        status = alloc_block(pool, size, alignment < unit ? unit : alignment, bytes, s, block);
     }
-    uint64_t size = (bytes + unit - 1) & ~(unit - 1);
-    if (size <= CENI_SLAB_LIMIT) {
-        size = CENI_SLAB_LIMIT + unit; /* no two blocks begin in one granule of the index */
+    if (!status) {
+        ceni_note(pool, CENI_EVENT_ALLOC, (uintptr_t)*block, bytes, stream);
     }
-    return alloc_block(pool, size, alignment < unit ? unit : alignment, bytes, s, block);
+    return status;
 }
 
 cen_status cen_pool_alloc(cen_pool *pool, size_t bytes, cen_stream stream, void **block) {
     return cen_pool_alloc_aligned(pool, bytes, CEN_POOL_ALIGNMENT, stream, block);
 }
 
-/* Which live block begins at an address; the lock is held. */
-static cen_status block_at(cen_pool *pool, const void *ptr, const char *call, ceni_block **block) {
+cen_status ceni_pool_block_at(cen_pool *pool, const void *ptr, const char *call,
+                              ceni_block **block) {
     uintptr_t owner = ceni_index_get(pool, (uintptr_t)ptr);
     ceni_block *b = owner & (CENI_OWNER_SLAB | CENI_OWNER_FREED) ? NULL : (ceni_block *)owner;
     if (b && b->addr == (uintptr_t)ptr && b->kind == CENI_BLOCK_LIVE) {
@@ -372,15 +392,18 @@ static cen_status block_at(cen_pool *pool, const void *ptr, const char *call, ce
     return ceni_fail(CEN_ERR_FOREIGN_POINTER, "%s: %p is no block of this pool", call, ptr);
 }
 
-static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream) {
+static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream, uint64_t *bytes,
+                             bool *pending) {
     ceni_block *b;
-    cen_status status = block_at(pool, ptr, "cen_pool_free", &b);
-    if (!status && b->movable) {
-        status = ceni_fail(CEN_ERR_INVALID, "cen_pool_free: %p is a movable block: its handle is "
-                           "freed, with cen_movable_free", ptr);
-    }
+    cen_status status = ceni_pool_block_at(pool, ptr, "cen_pool_free", &b);
     if (status) {
         return status;
+    }
+    if (__builtin_expect(b->movable != 0, false)) {
+        return ceni_fail(CEN_ERR_INVALID,
+                         "cen_pool_free: %p is a movable block: its handle is freed, with "
+                         "cen_movable_free",
+                         ptr);
     }
     if (!ceni_heap_get(pool, b->line, stream, true)) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_free: no memory for a heap");
@@ -400,7 +423,9 @@ static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream) {
     ceni_index_set(pool, b->addr, CENI_OWNER_FREED);
     pool->stats.frees++;
     ceni_pool_count_requested(pool, -(int64_t)requested);
-    if (b->kind == CENI_BLOCK_LIVE) {
+    *bytes = requested;
+    *pending = b->kind == CENI_BLOCK_PENDING;
+    if (!*pending) {
         park(pool, b, stream);
     }
     return CEN_OK;
@@ -424,13 +449,18 @@ cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream) {
     if (slab) {
         return ceni_slab_free(pool, slab, block, s);
     }
+    uint64_t at = ceni_note_time(), bytes = 0;
+    bool pending = false;
     ceni_lock_take(&pool->lock);
-    status = free_block(pool, block, s);
-    if (pool->habit) {
+    status = free_block(pool, block, s, &bytes, &pending);
+    if (__builtin_expect(pool->habit != NULL, false)) {
         ceni_pool_habit(pool);
     }
     ceni_pool_check_often(pool);
     ceni_lock_leave(&pool->lock);
+    if (!status) {
+        ceni_note_free(pool, at, (uintptr_t)block, bytes, stream, pending);
+    }
     return status;
 }
 
@@ -448,13 +478,15 @@ cen_status cen_pool_use(cen_pool *pool, void *block, cen_stream stream) {
     ceni_block *b;
     if (slab) {
         status = ceni_slab_use(pool, slab, block, s);
-    } else if (!(status = block_at(pool, block, "cen_pool_use", &b))) {
+    } else if (!(status = ceni_pool_block_at(pool, block, "cen_pool_use", &b))) {
         status = b->movable ? CEN_ERR_INVALID : ceni_use_add(&b->uses, s);
         if (status) {
-            (void)ceni_fail(status, status == CEN_ERR_INVALID
-                                        ? "cen_pool_use: %p is a movable block: its unpins say who "
-                                          "uses it"
-                                        : "cen_pool_use: no memory to note a use of %p", block);
+            (void)ceni_fail(status,
+                            status == CEN_ERR_INVALID
+                                ? "cen_pool_use: %p is a movable block: its unpins say who "
+                                  "uses it"
+                                : "cen_pool_use: no memory to note a use of %p",
+                            block);
         }
     }
     ceni_lock_leave(&pool->lock);
@@ -472,7 +504,7 @@ cen_status cen_pool_block_size(cen_pool *pool, const void *block, size_t *bytes)
     }
     ceni_lock_take(&pool->lock);
     ceni_block *b;
-    if (!(status = block_at(pool, block, "cen_pool_block_size", &b))) {
+    if (!(status = ceni_pool_block_at(pool, block, "cen_pool_block_size", &b))) {
         *bytes = b->requested;
     }
     ceni_lock_leave(&pool->lock);

@@ -34,6 +34,7 @@
 #define CENI_SHARDS       8 /* magazines of a stream, chosen by processor */
 #define CENI_MAGAZINE     16
 #define CENI_STREAM_SLOTS 64
+#define CENI_GRANTS_MAX   16
 
 typedef struct ceni_pool_page ceni_pool_page;
 typedef struct ceni_segment ceni_segment;
@@ -55,10 +56,12 @@ typedef struct ceni_lenders {
     void *arg;
     /* Has memory of the pool's own device given back by those who borrowed it; true if some was. */
     bool (*reclaim)(void *arg, uint64_t bytes);
-    /* Whose memory to try for `bytes` more, the best first: true, or false when there is none. */
-    bool (*lender)(void *arg, uint64_t bytes, unsigned attempt, ceni_home *home);
-    /* Who gets access to memory of a home: all that can reach it, the pool's device among them. */
-    const ceni_grant *(*grants)(void *arg, const ceni_home *home, size_t *count);
+    /* Whose memory to try for `bytes` more, the best first: true, or false when there is none left.
+     * *attempt is 0 at first, and moves on. */
+    bool (*lender)(void *arg, uint64_t bytes, unsigned *attempt, ceni_home *home);
+    /* Who gets access to memory of a home: all that can reach it, the pool's device among them.
+     * Fills CENI_GRANTS_MAX at most, returns how many. */
+    size_t (*grants)(void *arg, const ceni_home *home, ceni_grant *grants);
 } ceni_lenders;
 
 /* One physical chunk. */
@@ -69,6 +72,7 @@ struct ceni_pool_page {
     ceni_segment *active;
     ceni_segment *mappings; /* all of its segments, linked by same_page */
     bool idle;              /* scratch of window.c */
+    bool dead;              /* its device is lost: dead.c */
     uint64_t stamp;
     ceni_pool_page *next, *prev;
 };
@@ -93,7 +97,8 @@ enum ceni_block_kind {
     CENI_BLOCK_LIVE,
     CENI_BLOCK_SLAB,
     CENI_BLOCK_PENDING,
-    CENI_BLOCK_PARKED /* in no heap, and not counted as allocated */
+    CENI_BLOCK_PARKED, /* in no heap, and not counted as allocated */
+    CENI_BLOCK_DEAD    /* the same, freed on a page that is dead: never used again */
 };
 
 struct ceni_block {
@@ -134,6 +139,7 @@ struct ceni_heap {
     ceni_heap *next;      /* of the line, the youngest first */
     size_t number;        /* of the line's heaps, from 0 */
     uint64_t free_bytes;
+    uint32_t words; /* of the map: bit n: some bit of map[n] is set */
     uint64_t map[CENI_BINS / 64];
     uint32_t most[CENI_BINS]; /* no block of the bin is larger than so many units of 512 bytes */
     ceni_block *bins[CENI_BINS];
@@ -157,7 +163,7 @@ struct ceni_line {
     uint64_t no_run_at, no_run_need; /* the same of joining free blocks to one so large */
     const ceni_pstream *no_run_for;
     uint64_t no_hole[2]; /* scratch of evacuate.c: no hole of so much; the same with idle pages */
-    bool has_gaps; /* between its segments, not only after them */
+    bool has_gaps;       /* between its segments, not only after them */
 };
 
 struct ceni_arena {
@@ -183,7 +189,9 @@ struct ceni_slab {
     uint32_t free_count;
     uint8_t class_index;
     bool listed;
-    atomic_bool has_uses; /* some object is used on other streams: uses are in the pool's list */
+    bool dead;            /* lies on a page that is dead: gives out no objects */
+    atomic_bool has_uses; /* some object is used on other streams: uses are in the pool's list; or
+                             it is dead: frees go past the magazines */
     uint16_t *free_list;
     _Atomic uint32_t requested[]; /* of each object; 0: not live */
 };
@@ -243,6 +251,7 @@ enum ceni_driver_kind {
  * that apart from the tables. */
 struct cen_pool {
     cen_device *device;
+    cen_device *mapper;     /* that unmaps: `device`, or while that is lost another one */
     _Atomic(void *) *index; /* address -> owner, two levels (index.c) */
     cen_pool_options options;
     uint64_t granularity;
@@ -252,6 +261,7 @@ struct cen_pool {
 
     _Alignas(64) ceni_lock lock;
     unsigned capturing; /* streams between capture begin and end */
+    bool lost;          /* the device is */
     ceni_pending *pending;
     bool uses_unmarked;       /* some use of them has no mark yet */
     bool epochs_passed;       /* since pending frees were looked at */
@@ -259,6 +269,7 @@ struct cen_pool {
     size_t since_polled;      /* queries not made yet that allocations have paid for */
     uint64_t freed;           /* blocks so far: what found nothing finds nothing until this moves */
     ceni_block *parked;       /* the block freed last, if it is not merged yet */
+    size_t dead_pages;        /* of devices that are lost */
     ceni_block *spare_blocks; /* descriptors */
     struct ceni_habit *habit; /* of defragmenting by itself, or NULL (defragment.c) */
     size_t stream_count;
@@ -273,6 +284,8 @@ struct cen_pool {
     ceni_arena shared;
     ceni_pool_page *pages;
     size_t inactive_segments;
+    uint64_t dead_bytes;     /* in blocks that are dead */
+    _Atomic uint64_t losses; /* how often pages have died */
     struct ceni_object_use { /* uses of slab objects */
         void *object;
         ceni_use *uses;
@@ -306,6 +319,9 @@ void ceni_pool_count_requested(cen_pool *pool, int64_t bytes); /* lock held */
 void ceni_pool_count_shard(cen_pool *pool, int64_t bytes);     /* what a shard has added up */
 /* `size` bytes became a block's. */
 void ceni_pool_count_allocated(cen_pool *pool, uint64_t size);
+/* Which live block (no slab) begins at an address, or what is wrong, logged; the lock is held. */
+cen_status ceni_pool_block_at(cen_pool *pool, const void *ptr, const char *call,
+                              ceni_block **block);
 /* Takes the lock for anything but an alloc or a free: the block freed last is merged first. */
 void ceni_pool_enter(cen_pool *pool);
 void ceni_pool_unpark(cen_pool *pool);
@@ -346,10 +362,9 @@ void ceni_block_link(ceni_line *line, ceni_block *block, ceni_block *before);
 void ceni_block_unlink(ceni_block *block);
 void ceni_block_bin(cen_pool *pool, ceni_block *block);
 void ceni_block_unbin(ceni_block *block);
-/* Makes a block free for `stream` (NULL: anyone), whose heap exists; merges it with its neighbours
- * and returns the result. */
-ceni_block *ceni_block_release(cen_pool *pool, ceni_block *block, ceni_pstream *stream,
-                               uint64_t epoch);
+/* Makes a block free for `stream` (NULL: anyone), whose heap exists, and merges it with its
+ * neighbours. */
+void ceni_block_release(cen_pool *pool, ceni_block *block, ceni_pstream *stream, uint64_t epoch);
 /* Takes [addr, addr+size) out of a free block; the rest stays free. CEN_ERR_HOST_MEMORY: unchanged.
  */
 cen_status ceni_block_take(cen_pool *pool, ceni_block *block, uint64_t addr, uint64_t size);
@@ -373,6 +388,8 @@ cen_status ceni_line_grow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_p
 /* The same, making no more than needed, of memory that is not the device's own. */
 cen_status ceni_line_borrow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream,
                             const ceni_home *home);
+/* What that would have to make: `need` without what is free where it would go, and idle. */
+uint64_t ceni_line_lack(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream);
 /* Maps idle pages, at most `most` of them, behind free memory of a line, if all idle pages there
  * would make a block larger than `above` by a page. `stream` NULL: only what is complete. */
 cen_status ceni_line_regroup(cen_pool *pool, ceni_line *line, uint64_t above, size_t most,
@@ -392,6 +409,19 @@ uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes);
 uint64_t ceni_pool_release_home(cen_pool *pool, const ceni_home *home, uint64_t bytes);
 void ceni_line_drop_inactive(cen_pool *pool, ceni_line *line);
 void ceni_pool_close_lines(cen_pool *pool);
+/* dead.c: memory of devices that are lost. The lock is held. */
+/* Pages of a home die: what is free on them, or will be, is never used again. */
+void ceni_pool_lose_home(cen_pool *pool, const ceni_home *home);
+/* The pool's own device is lost: its work is over, and `mapper` unmaps from now on. */
+void ceni_pool_lose(cen_pool *pool, cen_device *mapper);
+/* A block of no bin that was just freed: takes what is dead of it out of use, and releases the
+ * rest. False: none of it is, nothing was done. */
+bool ceni_block_bury(cen_pool *pool, ceni_block *block);
+/* Whether any of a block's memory is dead. */
+bool ceni_block_is_lost(const cen_pool *pool, const ceni_block *block);
+/* Returns dead pages on which nothing is left. */
+uint64_t ceni_pool_release_dead(cen_pool *pool);
+
 /* Forgets released private pools that have nothing left, and their addresses. */
 void ceni_arenas_reap(cen_pool *pool);
 
@@ -406,6 +436,8 @@ cen_status ceni_stream_mark(cen_pool *pool, ceni_pstream *stream);
 bool ceni_stream_passed(const ceni_pstream *stream, uint64_t epoch);
 cen_status ceni_stream_order(cen_pool *pool, ceni_pstream *after, ceni_pstream *before,
                              uint64_t epoch);
+/* All that streams of a lost device did, and will be said to do, is complete. */
+void ceni_streams_lose(cen_pool *pool);
 void ceni_pool_poll(cen_pool *pool);
 void ceni_pool_settle(cen_pool *pool, bool mark);
 cen_status ceni_pool_drain(cen_pool *pool);
@@ -428,6 +460,10 @@ cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_ps
 void ceni_slab_give_back(cen_pool *pool, ceni_slab *slab, void *object);
 cen_status ceni_slab_use(cen_pool *pool, ceni_slab *slab, void *object, ceni_pstream *stream);
 cen_status ceni_slab_size(ceni_slab *slab, const void *object, size_t *bytes);
+/* The same without a log line; 0: it is free, -1: no object begins there. */
+int64_t ceni_slab_requested(ceni_slab *slab, const void *object);
+/* The slab lies on a page that died. */
+void ceni_slab_lose(ceni_slab *slab);
 void ceni_slabs_close(cen_pool *pool);
 void ceni_magazines_flush(cen_pool *pool);
 /* Empties those of a stream that was marked as released, and keeps them for the next new stream.

@@ -1,6 +1,7 @@
 /* Segments and pages: which are idle, where a request lacks the least, and moving a page from one
  * of its segments to another. Lists are walked in step, by address: this is the slow path, taken
  * when no free block fits. */
+#include "pool/note.h"
 #include "pool/page.h"
 
 #include "base/log.h"
@@ -156,6 +157,7 @@ void ceni_page_remove(cen_pool *pool, ceni_pool_page *page) {
         page->next->prev = page->prev;
     }
     pool->stats.pages--;
+    pool->dead_pages -= page->dead;
     pool->stats.borrowed_bytes -= ceni_page_borrowed(pool, page) ? page->size : 0;
     pool->stats.reserved_bytes -= page->size;
 }
@@ -209,6 +211,7 @@ void ceni_page_deactivate(cen_pool *pool, ceni_pool_page *page, ceni_pstream *st
         ceni_block_delete(pool, b);
         b = next;
     }
+    ceni_note_segment(pool, CENI_EVENT_UNMAP, s, stream);
     s->active = false;
     s->last_stream = stream;
     s->last_epoch = stream ? stream->epoch : 0;
@@ -228,6 +231,7 @@ void ceni_segment_activate(cen_pool *pool, ceni_segment *s, ceni_pstream *stream
             break;
         }
     }
+    ceni_note_segment(pool, CENI_EVENT_MAP, s, stream);
     s->active = true;
     if (s->page) {
         s->page->active = s;

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "pool/lookup.h"
+#include "pool/note.h"
 
 #define SLAB_MIN_BYTES ((uint64_t)64 << 10)
 #define SLAB_OBJECTS   8
@@ -114,7 +115,9 @@ static void free_slab(cen_pool *pool, ceni_slab *slab) {
     for (uint64_t at = slab->addr; at < slab->addr + slab->block->size; at += granule) {
         ceni_index_set(pool, at, CENI_OWNER_FREED);
     }
-    unlist_slab(slab);
+    if (slab->listed) {
+        unlist_slab(slab);
+    }
     ceni_block_release(pool, slab->block, slab->stream, ceni_stream_freeing(pool, slab->stream));
     ceni_free(slab->free_list);
     ceni_free(slab);
@@ -122,7 +125,7 @@ static void free_slab(cen_pool *pool, ceni_slab *slab) {
 
 void ceni_slab_give_back(cen_pool *pool, ceni_slab *slab, void *object) {
     slab->free_list[slab->free_count++] = (uint16_t)object_index(slab, object);
-    if (!slab->listed) {
+    if (!slab->listed && !slab->dead) {
         list_slab(slab);
     }
     if (slab->free_count == slab->objects) {
@@ -166,6 +169,19 @@ static _Atomic uint32_t *object_at(ceni_slab *slab, const void *object) {
     return index < slab->objects && addr == (uintptr_t)object ? &slab->requested[index] : NULL;
 }
 
+int64_t ceni_slab_requested(ceni_slab *slab, const void *object) {
+    _Atomic uint32_t *at = object_at(slab, object);
+    return at ? (int64_t)atomic_load(at) : -1;
+}
+
+void ceni_slab_lose(ceni_slab *slab) {
+    slab->dead = true;
+    atomic_store(&slab->has_uses, true);
+    if (slab->listed) {
+        unlist_slab(slab);
+    }
+}
+
 static ceni_shard *new_shards(void) {
     size_t size = CENI_SHARDS * sizeof(ceni_shard);
     ceni_shard *shards = ceni_aligned(_Alignof(ceni_shard), size);
@@ -195,6 +211,20 @@ static ceni_shard *stream_shards(cen_pool *pool, ceni_pstream *stream) {
 static bool enter(ceni_shard *shard, const ceni_pstream *stream) {
     ceni_spin_take(&shard->lock);
     if (atomic_load_explicit(&stream->retired, memory_order_relaxed)) {
+        ceni_spin_leave(&shard->lock);
+        return false;
+    }
+    return true;
+}
+
+/* The same with objects in hand: pages that died since may be theirs, and magazines were flushed.
+ */
+static bool enter_unless_lost(const cen_pool *pool, ceni_shard *shard, const ceni_pstream *stream,
+                              uint64_t losses) {
+    if (!enter(shard, stream)) {
+        return false;
+    }
+    if (atomic_load(&pool->losses) != losses) {
         ceni_spin_leave(&shard->lock);
         return false;
     }
@@ -277,11 +307,12 @@ cen_status ceni_slab_alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *stream,
     }
     if (!shard->count[c]) {
         ceni_spin_leave(&shard->lock);
+        uint64_t losses = atomic_load(&pool->losses);
         cen_status status = refill(pool, c, stream, objects, &fresh);
         if (!fresh) {
             return status;
         }
-        if (!enter(shard, stream)) {
+        if (!enter_unless_lost(pool, shard, stream, losses)) {
             return_objects(pool, objects, fresh);
             return alloc_slowly(pool, bytes, stream, object);
         }
@@ -361,11 +392,12 @@ static struct ceni_object_use **find_uses(cen_pool *pool, const void *object) {
 
 /* Frees past the magazines: for a private pool, another stream, or with uses. */
 static cen_status free_slowly(cen_pool *pool, ceni_slab *slab, void *object, uint32_t bytes,
-                              ceni_pstream *stream) {
+                              ceni_pstream *stream, uint64_t ticks) {
     ceni_lock_take(&pool->lock);
     struct ceni_object_use **at = find_uses(pool, object), *noted = *at;
     ceni_use *fresh = NULL, **uses = noted ? &noted->uses : &fresh;
     cen_status status = stream == slab->stream ? CEN_OK : ceni_use_add(uses, stream);
+    bool pending = !status && *uses;
     if (status) {
         (void)ceni_fail(status, "cen_pool_free: no memory");
     } else if (*uses) {
@@ -386,6 +418,9 @@ static cen_status free_slowly(cen_pool *pool, ceni_slab *slab, void *object, uin
         ceni_pool_count_requested(pool, -(int64_t)bytes);
     }
     ceni_lock_leave(&pool->lock);
+    if (!status) {
+        ceni_note_free(pool, ticks, (uintptr_t)object, bytes, stream->handle, pending);
+    }
     return status;
 }
 
@@ -398,15 +433,20 @@ cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_ps
     if (!bytes) {
         return ceni_fail(CEN_ERR_DOUBLE_FREE, "cen_pool_free: %p is free already", object);
     }
+    uint64_t ticks = ceni_note_time();
     ceni_shard *shards = atomic_load_explicit(&stream->shards, memory_order_acquire);
-    if (stream != slab->stream || slab->has_uses || slab->arena->id || !shards) {
-        return free_slowly(pool, slab, object, bytes, stream);
+    if (stream != slab->stream || slab->arena->id || !shards) {
+        return free_slowly(pool, slab, object, bytes, stream, ticks);
     }
     unsigned c = slab->class_index, spill = 0;
     void *objects[CENI_MAGAZINE];
     ceni_shard *shard = shard_of(shards);
     if (!enter(shard, stream)) {
-        return free_slowly(pool, slab, object, bytes, stream);
+        return free_slowly(pool, slab, object, bytes, stream, ticks);
+    }
+    if (slab->has_uses) { /* under the lock: whoever flushes sets it first */
+        ceni_spin_leave(&shard->lock);
+        return free_slowly(pool, slab, object, bytes, stream, ticks);
     }
     if (shard->count[c] >= magazine_sizes[c]) {
         spill = (shard->count[c] + 1u) / 2;
@@ -421,6 +461,7 @@ cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_ps
     if (spill) {
         return_objects(pool, objects, spill);
     }
+    ceni_note_free(pool, ticks, (uintptr_t)object, bytes, stream->handle, false);
     return CEN_OK;
 }
 

@@ -98,10 +98,9 @@ cen_status cen_pool_last_failure(cen_pool *pool, cen_pool_failure *failure) {
 
 static cen_pool_block_info info_of(const ceni_block *b) {
     static const cen_pool_block_state states[] = {
-        [CENI_BLOCK_FREE] = CEN_POOL_FREE,
-        [CENI_BLOCK_LIVE] = CEN_POOL_LIVE,
-        [CENI_BLOCK_SLAB] = CEN_POOL_LIVE,
-        [CENI_BLOCK_PENDING] = CEN_POOL_PENDING,
+        [CENI_BLOCK_FREE] = CEN_POOL_FREE, [CENI_BLOCK_LIVE] = CEN_POOL_LIVE,
+        [CENI_BLOCK_SLAB] = CEN_POOL_LIVE, [CENI_BLOCK_PENDING] = CEN_POOL_PENDING,
+        [CENI_BLOCK_DEAD] = CEN_POOL_LOST,
     };
     return (cen_pool_block_info){
         .addr = b->addr,

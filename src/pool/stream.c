@@ -9,12 +9,14 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "pool/lookup.h"
+#include "pool/note.h"
 
 ceni_pstream *ceni_stream_enter(cen_pool *pool, cen_stream handle) {
     ceni_pstream *s = ceni_calloc(1, sizeof *s);
     if (s) {
         s->handle = handle;
         s->epoch = 1;
+        s->done = pool->lost ? UINT64_MAX : 0;
         _Atomic(ceni_pstream *) *slot = &pool->streams[ceni_stream_slot(handle)];
         atomic_store_explicit(&s->next, atomic_load(slot), memory_order_relaxed);
         atomic_store_explicit(slot, s, memory_order_release);
@@ -115,6 +117,19 @@ static void drop_mark(cen_pool *pool, ceni_pstream *stream) {
     ceni_free(mark);
 }
 
+void ceni_streams_lose(cen_pool *pool) {
+    for (unsigned i = 0; i < CENI_STREAM_SLOTS; i++) {
+        for (ceni_pstream *s = atomic_load(&pool->streams[i]); s; s = atomic_load(&s->next)) {
+            while (s->marks) {
+                drop_mark(pool, s);
+            }
+            s->done = UINT64_MAX;
+        }
+    }
+    pool->epochs_passed = true;
+    pool->uses_unmarked = false;
+}
+
 /* Moves `done` on as far as events are complete. */
 static void poll_stream(cen_pool *pool, ceni_pstream *stream) {
     while (stream->marks && !cen_event_query(pool->device, stream->marks->event)) {
@@ -142,6 +157,8 @@ static bool uses_passed(const ceni_use *uses) {
 static void finish_pending(cen_pool *pool, ceni_pending *p) {
     ceni_block *block = p->block;
     pool->stats.pending_blocks--;
+    ceni_note(pool, CENI_EVENT_FREED, p->object ? (uintptr_t)p->object : block->addr, 0,
+              block->stream ? block->stream->handle : 0);
     if (p->object) {
         pool->stats.pending_bytes -= block->slab->object_bytes;
         ceni_slab_give_back(pool, block->slab, p->object);
@@ -156,7 +173,8 @@ static void finish_pending(cen_pool *pool, ceni_pending *p) {
 /* A use noted during a capture has no mark yet: make it now. False: to be tried again. */
 static bool mark_uses(cen_pool *pool, ceni_use *uses) {
     for (; uses; uses = uses->next) {
-        if (uses->epoch == uses->stream->epoch && ceni_stream_mark(pool, uses->stream)) {
+        if (uses->epoch == uses->stream->epoch && !ceni_stream_passed(uses->stream, uses->epoch) &&
+            ceni_stream_mark(pool, uses->stream)) {
             return false; /* the device said why */
         }
     }
@@ -197,7 +215,7 @@ void ceni_pool_poll(cen_pool *pool) {
 }
 
 static void mark_if_freed(cen_pool *pool, ceni_pstream *stream) {
-    if (stream->freed_epoch == stream->epoch) {
+    if (stream->freed_epoch == stream->epoch && !pool->lost) {
         (void)ceni_stream_mark(pool, stream); /* unmarked means only: not yet reusable elsewhere */
     }
 }
@@ -211,7 +229,7 @@ static void settle_heap(cen_pool *pool, ceni_heap *heap) {
             next = b->bin_next;
             if (ceni_stream_passed(b->stream, b->epoch)) {
                 ceni_block_unbin(b);
-                (void)ceni_block_release(pool, b, NULL, b->epoch);
+                ceni_block_release(pool, b, NULL, b->epoch);
             }
         }
     }

@@ -32,7 +32,7 @@ static cen_status survey_place(ceni_round *round, ceni_place *p, const ceni_bloc
         if (b->kind == CENI_BLOCK_FREE) {
             continue;
         }
-        if (b->kind != CENI_BLOCK_LIVE || !b->movable) {
+        if (b->kind != CENI_BLOCK_LIVE || !b->movable || ceni_block_is_lost(round->pool, b)) {
             p->fixed = true;
         } else if (round->pool->movables[b->movable - 1].pins) {
             p->pinned += to - from;

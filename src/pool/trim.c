@@ -2,13 +2,14 @@
  * seen every use of it complete; while a stream captures nothing is unmapped. */
 #include "base/log.h"
 #include "base/mem.h"
+#include "pool/note.h"
 #include "pool/page.h"
 
 static bool mapping_quiet(const ceni_segment *s) {
     return s->active || ceni_stream_passed(s->last_stream, s->last_epoch);
 }
 
-static bool page_quiet(const ceni_pool_page *page) {
+bool ceni_page_quiet(const ceni_pool_page *page) {
     for (const ceni_segment *s = page->mappings; s; s = s->same_page) {
         if (!mapping_quiet(s)) {
             return false;
@@ -50,12 +51,8 @@ static cen_status release_handle(cen_pool *pool, ceni_pool_page *page) {
     return status;
 }
 
-static cen_status release_page(cen_pool *pool, ceni_pool_page *page) {
-    cen_status status = ceni_blocks_ready(pool, 2);
-    if (status) {
-        return status;
-    }
-    ceni_page_deactivate(pool, page, NULL);
+cen_status ceni_page_return(cen_pool *pool, ceni_pool_page *page) {
+    cen_status status = CEN_OK;
     while (page->mappings) {
         ceni_segment *s = page->mappings;
         if ((status = drop_segment(pool, s))) {
@@ -70,6 +67,15 @@ static cen_status release_page(cen_pool *pool, ceni_pool_page *page) {
         }
     }
     return release_handle(pool, page);
+}
+
+static cen_status release_page(cen_pool *pool, ceni_pool_page *page) {
+    cen_status status = ceni_blocks_ready(pool, 2);
+    if (status) {
+        return status;
+    }
+    ceni_page_deactivate(pool, page, NULL);
+    return ceni_page_return(pool, page);
 }
 
 static uint64_t release_unmapped(cen_pool *pool) {
@@ -95,6 +101,7 @@ static uint64_t release_plain(cen_pool *pool, ceni_line *line, uint64_t keep_byt
             ceni_driver_segment_free(pool, s->addr)) {
             continue;
         }
+        ceni_note_segment(pool, CENI_EVENT_UNMAP, s, NULL);
         b = first->next;
         ceni_block_unbin(first);
         ceni_block_unlink(first);
@@ -121,7 +128,7 @@ static uint64_t release_home(cen_pool *pool, ceni_line *line, const ceni_home *h
     }
     for (size_t i = idle.count; i-- > 0 && before - pool->stats.reserved_bytes < bytes;) {
         ceni_pool_page *page = idle.items[i].page;
-        if (is_of(pool, page, home) && page_quiet(page) && release_page(pool, page)) {
+        if (is_of(pool, page, home) && ceni_page_quiet(page) && release_page(pool, page)) {
             break;
         }
     }
@@ -134,6 +141,7 @@ uint64_t ceni_pool_release_home(cen_pool *pool, const ceni_home *home, uint64_t 
     if (pool->capturing || !pool->vmm || (!home && !pool->stats.borrowed_bytes)) {
         return 0;
     }
+    returned = ceni_pool_release_dead(pool);
     for (ceni_line *l = ceni_line_next(pool, NULL); l && returned < bytes;
          l = ceni_line_next(pool, l)) {
         if (ceni_arena_open_to_all(l->arena)) {
@@ -154,7 +162,7 @@ static uint64_t release_line(cen_pool *pool, ceni_line *line, uint64_t keep_byte
         return 0;
     }
     for (size_t i = idle.count; i-- > 0 && pool->stats.reserved_bytes > keep_bytes;) {
-        if (page_quiet(idle.items[i].page) && release_page(pool, idle.items[i].page)) {
+        if (ceni_page_quiet(idle.items[i].page) && release_page(pool, idle.items[i].page)) {
             break;
         }
     }
@@ -193,7 +201,7 @@ uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes) {
     if (pool->capturing) {
         return 0;
     }
-    uint64_t returned = release_unmapped(pool);
+    uint64_t returned = release_unmapped(pool) + ceni_pool_release_dead(pool);
     for (ceni_line *l = ceni_line_next(pool, NULL); l; l = ceni_line_next(pool, l)) {
         returned += ceni_arena_open_to_all(l->arena) ? release_line(pool, l, keep_bytes) : 0;
     }
@@ -213,13 +221,16 @@ static void close_line(cen_pool *pool, ceni_line *line) {
         (void)ceni_driver_unmap(pool, addr, size, count); /* logged; there is nothing else to do */
     }
     while ((s = line->first_segment)) {
+        if (s->active) {
+            ceni_note_segment(pool, CENI_EVENT_UNMAP, s, NULL);
+        }
         if (s->plain) {
             (void)ceni_driver_segment_free(pool, s->addr);
         }
         ceni_segment_delete(s);
     }
     if (line->size) {
-        (void)ceni_dev_va_free(pool->device, line->base, line->size);
+        (void)ceni_dev_va_free(pool->mapper, line->base, line->size);
     }
     while (line->first_block) {
         ceni_block *b = line->first_block;

@@ -58,7 +58,7 @@ uint64_t ceni_pool_vacate(cen_pool *pool, const ceni_home *home, uint64_t bytes,
     if (returned < bytes && wait && !ceni_pool_drain(pool)) {
         returned += ceni_pool_release_home(pool, home, bytes - returned);
     }
-    if (returned >= bytes || !pool->movable_live) {
+    if (returned >= bytes || !pool->movable_live || pool->lost) {
         return returned;
     }
     ceni_round round = {.pool = pool, .home = home, .enough = bytes - returned};

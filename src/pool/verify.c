@@ -36,7 +36,9 @@ static cen_status check_blocks(const cen_pool *pool, const ceni_line *line, uint
         if (b->kind == CENI_BLOCK_SLAB && owner != ((uintptr_t)b->slab | CENI_OWNER_SLAB)) {
             return BAD("slab %#llx is not in the index", HEX(b->addr));
         }
-        *(b->kind == CENI_BLOCK_FREE ? free_bytes : allocated) += b->size;
+        if (b->kind != CENI_BLOCK_DEAD) {
+            *(b->kind == CENI_BLOCK_FREE ? free_bytes : allocated) += b->size;
+        }
     }
     return before == line->last_block ? CEN_OK : BAD("a line's last block is not its last");
 }
@@ -53,8 +55,9 @@ static cen_status check_heaps(const ceni_line *line, uint64_t free_bytes) {
         }
         for (unsigned bin = 0; bin < CENI_BINS; bin++) {
             bool marked = h->map[bin / 64] >> bin % 64 & 1;
-            if (marked != (h->bins[bin] != NULL)) {
-                return BAD("bin %u: its bit and its list disagree", bin);
+            bool noted_word = h->words >> bin / 64 & 1;
+            if (marked != (h->bins[bin] != NULL) || noted_word != (h->map[bin / 64] != 0)) {
+                return BAD("bin %u: its bits and its list disagree", bin);
             }
             for (const ceni_block *b = h->bins[bin]; b; b = b->bin_next) {
                 if (b->heap != h || b->kind != CENI_BLOCK_FREE ||
@@ -124,7 +127,7 @@ static cen_status check_slabs(const ceni_line *line) {
         for (uint32_t i = 0; i < s->objects; i++) {
             live += atomic_load(&s->requested[i]) != 0;
         }
-        if (live + s->free_count > s->objects || s->listed != (s->free_count > 0)) {
+        if (live + s->free_count > s->objects || s->listed != (s->free_count > 0 && !s->dead)) {
             return BAD("slab %#llx: %u live and %u free of %u objects", HEX(s->addr), live,
                        s->free_count, s->objects);
         }
@@ -137,10 +140,33 @@ static cen_status check_slabs(const ceni_line *line) {
     return CEN_OK;
 }
 
+/* Nothing is free on dead pages, no slab on them gives out objects, and only what had a part of one
+ * is dead. */
+static cen_status check_dead(const ceni_line *line, uint64_t *dead_bytes) {
+    const ceni_segment *s = line->first_segment;
+    for (const ceni_block *b = line->first_block; b; b = b->next) {
+        while (s && s->addr + s->size <= b->addr) {
+            s = s->next;
+        }
+        bool dead = false;
+        for (const ceni_segment *at = s; at && at->addr < b->addr + b->size; at = at->next) {
+            dead = dead || (at->active && at->page && at->page->dead);
+        }
+        if (dead ? b->kind == CENI_BLOCK_FREE || (b->slab && !b->slab->dead)
+                 : b->kind == CENI_BLOCK_DEAD || (b->slab && b->slab->dead)) {
+            return BAD("block %#llx: its memory is %s, and it is not", HEX(b->addr),
+                       dead ? "lost" : "there");
+        }
+        *dead_bytes += b->kind == CENI_BLOCK_DEAD ? b->size : 0;
+    }
+    return CEN_OK;
+}
+
 /* Each page is in use through exactly one of its segments. */
 static cen_status check_pages(const cen_pool *pool) {
-    uint64_t count = 0;
+    uint64_t count = 0, dead = 0;
     for (const ceni_pool_page *p = pool->pages; p; p = p->next, count++) {
+        dead += p->dead;
         unsigned active = 0, usable = 0;
         for (const ceni_segment *s = p->mappings; s; s = s->same_page) {
             if (s->page != p || s->size != p->size) {
@@ -156,7 +182,9 @@ static cen_status check_pages(const cen_pool *pool) {
             return BAD("a page of %llu bytes is active in %u places", HEX(p->size), active);
         }
     }
-    return count == pool->stats.pages ? CEN_OK : BAD("the number of pages does not add up");
+    return count == pool->stats.pages && dead == pool->dead_pages
+               ? CEN_OK
+               : BAD("the number of pages does not add up");
 }
 
 static cen_status check_line(const cen_pool *pool, const ceni_line *line, uint64_t *allocated,
@@ -214,10 +242,11 @@ static cen_status check_movables(cen_pool *pool) {
 }
 
 cen_status ceni_pool_check(cen_pool *pool) {
-    uint64_t allocated = 0, reserved = 0;
+    uint64_t allocated = 0, reserved = 0, dead = 0;
     cen_status status = CEN_OK;
     for (ceni_line *l = ceni_line_next(pool, NULL); l && !status; l = ceni_line_next(pool, l)) {
         status = check_line(pool, l, &allocated, &reserved);
+        status = status ? status : check_dead(l, &dead);
     }
     if (!status) {
         status = check_pages(pool);
@@ -231,6 +260,9 @@ cen_status ceni_pool_check(cen_pool *pool) {
     if (!status && reserved != pool->stats.reserved_bytes) {
         status = BAD("%llu bytes are reserved, %llu are counted", HEX(reserved),
                      HEX(pool->stats.reserved_bytes));
+    }
+    if (!status && dead != pool->dead_bytes) {
+        status = BAD("%llu bytes are dead, %llu are counted", HEX(dead), HEX(pool->dead_bytes));
     }
     if (!status && allocated != pool->stats.allocated_bytes) {
         status = BAD("%llu bytes are allocated, %llu are counted", HEX(allocated),

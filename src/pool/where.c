@@ -5,21 +5,45 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-bool ceni_pool_owns(cen_pool *pool, const void *block) {
-    return ceni_index_get(pool, (uintptr_t)block) != 0;
+bool ceni_pool_owns(cen_pool *pool, const void *block, bool live) {
+    uintptr_t owner = ceni_index_get(pool, (uintptr_t)block);
+    return owner && !(live && owner == CENI_OWNER_FREED);
+}
+
+/* The stream of a live block; the lock is held. */
+static cen_status stream_of(cen_pool *pool, const void *block, const char *call,
+                            cen_stream *stream) {
+    uintptr_t owner = ceni_index_get(pool, (uintptr_t)block);
+    if (!(owner & CENI_OWNER_SLAB)) {
+        ceni_block *b;
+        cen_status status = ceni_pool_block_at(pool, block, call, &b);
+        *stream = status ? 0 : b->stream->handle;
+        return status;
+    }
+    ceni_slab *slab = (ceni_slab *)(owner & ~CENI_OWNER_SLAB);
+    int64_t bytes = ceni_slab_requested(slab, block);
+    if (bytes <= 0) {
+        return bytes ? ceni_fail(CEN_ERR_FOREIGN_POINTER, "%s: %p is inside a block", call, block)
+                     : ceni_fail(CEN_ERR_DOUBLE_FREE, "%s: %p is free already", call, block);
+    }
+    *stream = slab->stream->handle;
+    return CEN_OK;
+}
+
+cen_status ceni_pool_live(cen_pool *pool, const void *block, const char *call) {
+    cen_stream stream;
+    ceni_lock_take(&pool->lock);
+    cen_status status = stream_of(pool, block, call, &stream);
+    ceni_lock_leave(&pool->lock);
+    return status;
 }
 
 cen_status ceni_pool_free_complete(cen_pool *pool, void *block) {
-    uintptr_t owner = ceni_index_get(pool, (uintptr_t)block);
-    cen_stream stream = 0;
+    cen_stream stream;
     ceni_lock_take(&pool->lock);
-    if (owner & CENI_OWNER_SLAB) {
-        stream = ((ceni_slab *)(owner & ~CENI_OWNER_SLAB))->stream->handle;
-    } else if (owner && owner != CENI_OWNER_FREED) {
-        stream = ((ceni_block *)owner)->stream->handle;
-    }
+    cen_status status = stream_of(pool, block, "cen_global_free", &stream);
     ceni_lock_leave(&pool->lock);
-    return cen_pool_free(pool, block, stream);
+    return status ? status : cen_pool_free(pool, block, stream);
 }
 
 void ceni_pool_homes(cen_pool *pool, uint64_t addr, uint64_t size,
@@ -49,8 +73,9 @@ static uint64_t idle_of(cen_pool *pool, const ceni_home *home) {
             continue;
         }
         for (size_t i = 0; i < list.count; i++) {
-            if (!home || ceni_home_is(&list.items[i].page->home, home)) {
-                idle += list.items[i].page->size;
+            const ceni_pool_page *page = list.items[i].page;
+            if ((!home || ceni_home_is(&page->home, home)) && ceni_page_quiet(page)) {
+                idle += page->size;
             }
         }
         ceni_free(list.items);
@@ -58,7 +83,7 @@ static uint64_t idle_of(cen_pool *pool, const ceni_home *home) {
     return idle;
 }
 
-ceni_held ceni_pool_held(cen_pool *pool, const ceni_home *home) {
+ceni_held ceni_pool_held(cen_pool *pool, const ceni_home *home, bool look) {
     ceni_held held = {0};
     ceni_pool_enter(pool);
     for (const ceni_pool_page *p = pool->pages; p; p = p->next) {
@@ -67,7 +92,9 @@ ceni_held ceni_pool_held(cen_pool *pool, const ceni_home *home) {
         }
     }
     if (held.bytes) {
-        ceni_pool_settle(pool, true);
+        if (look) {
+            ceni_pool_settle(pool, true);
+        }
         held.idle = idle_of(pool, home);
     }
     ceni_lock_leave(&pool->lock);

@@ -397,6 +397,7 @@ static void free_assembly(assembly *a) {
 
 /* The reader's last arrays become the snapshot's. */
 static void move_arrays(ceni_reader *reader, cen_snapshot *snapshot) {
+    snapshot->no_ring = reader->no_ring;
     snapshot->events = reader->events.at;
     snapshot->text = reader->text.at;
     snapshot->stacks = reader->stacks.at;

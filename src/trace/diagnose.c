@@ -1,5 +1,5 @@
 /* Explanations: one diagnosis for each device that holds anything, worst first. */
-#include "trace/diagnose.h"
+#include "trace/diagnose_ranks.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -25,12 +25,14 @@ void cen_explanation_free(cen_explanation *explanation) {
         release(&explanation->devices[i]);
     }
     ceni_free(explanation->devices);
+    ceni_ranks_free(explanation->ranks);
+    cen_snapshot_free(explanation->owned);
     ceni_free(explanation->name);
     ceni_free(explanation);
 }
 
-/* Those that the caller knew of when it was compiled; the others are 0. */
-static cen_status read_options(const cen_explain_options *given, cen_explain_options *options) {
+cen_status ceni_explain_options_read(const cen_explain_options *given,
+                                     cen_explain_options *options) {
     *options = (cen_explain_options){0};
     if (given && given->size < sizeof given->size) {
         return ceni_fail(CEN_ERR_INVALID, "explain: options.size is not set");
@@ -44,7 +46,7 @@ static cen_status read_options(const cen_explain_options *given, cen_explain_opt
 cen_status ceni_explanation_new(const cen_explain_options *given, size_t devices,
                                 cen_explanation **explanation) {
     cen_explain_options options;
-    cen_status status = read_options(given, &options);
+    cen_status status = ceni_explain_options_read(given, &options);
     if (status) {
         return status;
     }
@@ -124,16 +126,6 @@ cen_verdict cen_explanation_next(const cen_explanation *explanation) {
     return explanation->devices[0].next;
 }
 
-/* "40,000" */
-static void put_grouped(ceni_str *out, size_t n) {
-    if (n >= 1000) {
-        put_grouped(out, n / 1000);
-        ceni_str_printf(out, ",%03zu", n % 1000);
-    } else {
-        ceni_str_printf(out, "%zu", n);
-    }
-}
-
 static void put_title(ceni_str *out, const cen_explanation *e, const ceni_diag *diag) {
     ceni_str_printf(out, "%s: ", e->name);
     if (!diag->source) {
@@ -146,7 +138,7 @@ static void put_title(ceni_str *out, const cen_explanation *e, const ceni_diag *
         ceni_str_printf(out, "1 device, ");
     }
     if (diag->source->event_count) {
-        put_grouped(out, diag->source->event_count);
+        ceni_put_count(out, diag->source->event_count);
         ceni_str_printf(out, " events%s\n",
                         diag->source->truncated ? " (ring full, start lost)" : "");
     } else {
@@ -156,6 +148,9 @@ static void put_title(ceni_str *out, const cen_explanation *e, const ceni_diag *
 
 cen_status cen_explain_text(const cen_explanation *explanation, char **text) {
     ceni_str out = {0};
+    if (explanation->ranks) {
+        ceni_text_ranks(&out, explanation->ranks);
+    }
     for (size_t i = 0; i < explanation->device_count; i++) {
         ceni_str_printf(&out, i ? "\n" : "");
         put_title(&out, explanation, &explanation->devices[i]);

@@ -131,6 +131,8 @@ typedef struct ceni_diag {
     uint64_t request_stream;     /* the peak: of the allocation that reached it */
     uint64_t live, held, needed; /* at the moment; needed = live + request */
     uint64_t device_free;        /* at a failure */
+    bool held_unknown;           /* no segments recorded: held is what was live, the least it was */
+    bool free_unknown;           /* nor what the device had free: device_free is 0 */
     uint64_t live_peak, held_peak;
     uint32_t request_stack, request_like;
 
@@ -173,13 +175,19 @@ typedef struct ceni_diag {
     uint64_t plot_live[CENI_PLOT_COLUMNS], plot_held[CENI_PLOT_COLUMNS];
 } ceni_diag;
 
+struct ceni_ranks;
+
 struct cen_explanation {
     char *name;
-    const cen_snapshot *snapshot;
     ceni_diag *devices; /* the one that failed, or holds most, first */
     size_t device_count;
+    struct ceni_ranks *ranks; /* NULL: one file */
+    cen_snapshot *owned;      /* what is explained, if it was read for this; NULL */
 };
 
+/* The options that the caller knew of when it was compiled; the others are 0. */
+cen_status ceni_explain_options_read(const cen_explain_options *given,
+                                     cen_explain_options *options);
 cen_status ceni_explanation_new(const cen_explain_options *options, size_t devices,
                                 cen_explanation **explanation);
 
@@ -188,6 +196,9 @@ cen_status ceni_diagnose_steps(ceni_diag *diag);
 cen_status ceni_diagnose_replay(ceni_diag *diag);
 cen_status ceni_diagnose_owners(ceni_diag *diag);
 size_t ceni_record_owner(const ceni_diag *diag, const ceni_record *record); /* an index */
+/* A record's stack, or after all stacks the kind it is of without frames. */
+size_t ceni_record_slot(const ceni_diag *diag, const ceni_record *record);
+ceni_record ceni_request_record(const ceni_diag *diag); /* the failed request, as if granted */
 cen_status ceni_diagnose_holes(ceni_diag *diag);
 void ceni_diagnose_verdict(ceni_diag *diag);
 uint64_t ceni_holes_elsewhere(const ceni_diag *diag); /* not on the stream of the moment */
@@ -208,18 +219,27 @@ void ceni_growth_free(ceni_growth *growth);
 /* Stacks. The innermost frame of the user's (not of an installed library), NULL: none. */
 const cen_frame *ceni_user_frame(const cen_snapshot *snapshot, uint32_t stack);
 bool ceni_is_user_frame(const cen_frame *frame);
+const cen_frame *ceni_frames_user(const cen_frame *frames, size_t count);
+ceni_kind ceni_frames_kind(const cen_frame *frames, size_t count, const char **what);
 ceni_kind ceni_stack_kind(const cen_snapshot *snapshot, uint32_t stack, const char **what);
 bool ceni_stack_in_autograd(const cen_snapshot *snapshot, uint32_t stack);
 const char *ceni_base_name(const char *path);
+#define CENI_HASH_START 0xcbf29ce484222325u
+uint64_t ceni_hash_text(uint64_t hash, const char *text);
 
 /* Wording shared by text and JSON. */
 uint64_t ceni_unit(const ceni_diag *diag);         /* bytes of the unit in which sums are printed */
 void ceni_put_size(ceni_str *out, uint64_t bytes); /* "2.93 GiB", "4 B" */
+void ceni_put_count(ceni_str *out, uint64_t n);    /* "40,000" */
 void ceni_put_steps(ceni_str *out, uint64_t n);    /* "40,000 steps" */
 void ceni_put_label(ceni_str *out, const ceni_owner *owner); /* "activations, train.py:43" */
 void ceni_put_failed(ceni_str *out, const ceni_diag *diag);  /* who asked for what failed */
 /* Calls line(arg, text) for each sentence of evidence; false: memory ran out. */
 bool ceni_put_evidence(const ceni_diag *diag, void (*line)(void *arg, const char *text), void *arg);
+/* "train.py:51 (forward) < train.py:54 (step)" and a newline: the user's frames, or the innermost
+ * one, from `column` on. */
+void ceni_put_frames(ceni_str *out, const cen_frame *frames, size_t count, size_t column);
+const char *ceni_headline(cen_verdict verdict); /* "OUT OF CAPACITY" */
 const char *ceni_mark_name(ceni_mark mark);
 const char *ceni_cap_name(ceni_cap_from from);
 void ceni_text_device(ceni_str *out, const ceni_diag *diag);

@@ -1,74 +1,20 @@
 /* The explanation for programs. docs/explain.md documents the keys; they only ever get company. */
-#include "trace/diagnose.h"
+#include "trace/diagnose_json.h"
 
 #include "base/log.h"
 
-#include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
-/* A failed jansson call leaves NULL values behind, so a report with holes in it: `failed` says that
- * memory ran out. */
-typedef struct builder {
-    bool failed;
-} builder;
-
-static void set(builder *b, json_t *object, const char *key, json_t *value) {
-    if (!value || json_object_set_new(object, key, value)) {
-        b->failed = true;
-    }
-}
-
-static void append(builder *b, json_t *array, json_t *value) {
-    if (!value || json_array_append_new(array, value)) {
-        b->failed = true;
-    }
-}
-
-static json_t *text(const char *s) {
-    json_t *value = json_string(s);
-    /* A name in a file may be no UTF-8. */
-    return value ? value : json_string("?");
-}
-
-static json_t *bytes(uint64_t n) {
-    return json_integer((json_int_t)n);
-}
-
-static json_t *known(uint64_t n) {
-    return n ? bytes(n) : json_null();
-}
-
-static json_t *from_str(ceni_str *s) {
-    char *taken = ceni_str_take(s);
-    json_t *value = taken ? text(taken) : NULL;
-    free(taken);
-    return value;
-}
-
-static json_t *label(const ceni_owner *owner) {
-    ceni_str s = {0};
-    ceni_put_label(&s, owner);
-    return from_str(&s);
-}
-
-static json_t *frame(builder *b, const cen_frame *f) {
-    json_t *object = json_object();
-    set(b, object, "file", text(f->file));
-    set(b, object, "line", json_integer(f->line));
-    set(b, object, "function", text(f->function));
-    return object;
+/* Null where the recording has no segments. */
+static json_t *held(const ceni_diag *diag, uint64_t n) {
+    return diag->held_unknown ? json_null() : bytes(n);
 }
 
 static json_t *frames(builder *b, const ceni_diag *diag, uint32_t stack) {
-    json_t *array = json_array();
     size_t count = 0;
     const cen_frame *f =
         stack == CEN_NO_STACK ? NULL : cen_snapshot_stack(diag->snapshot, stack, &count);
-    for (size_t i = 0; i < count; i++) {
-        append(b, array, frame(b, &f[i]));
-    }
-    return array;
+    return frame_list(b, f, count);
 }
 
 static json_t *user_frame(builder *b, const ceni_diag *diag, uint32_t stack) {
@@ -208,7 +154,8 @@ static json_t *failed(builder *b, const ceni_diag *diag) {
     set(b, object, "text", from_str(&s));
     set(b, object, "requested_bytes", bytes(diag->request));
     set(b, object, "stream", bytes(diag->request_stream));
-    set(b, object, "device_free_bytes", bytes(diag->device_free));
+    set(b, object, "device_free_bytes",
+        diag->free_unknown ? json_null() : bytes(diag->device_free));
     set(b, object, "failures", bytes(diag->failures));
     set(b, object, "at", diag->snapshot ? user_frame(b, diag, stack) : json_null());
     set(b, object, "inferred", json_boolean(inferred));
@@ -230,7 +177,10 @@ static void set_cap(builder *b, json_t *object, const ceni_diag *diag) {
     set(b, object, "cap_bytes", known(diag->cap_low));
     set(b, object, "cap_from", text(ceni_cap_name(diag->cap_from)));
     set(b, object, "cap_low_bytes", known(diag->cap_low ? diag->cap_low : diag->held_peak));
-    set(b, object, "cap_high_bytes", exact ? known(diag->cap_high) : bytes(diag->cap_high));
+    set(b, object, "cap_high_bytes",
+        exact                          ? known(diag->cap_high)
+        : diag->cap_high == UINT64_MAX ? json_null()
+                                       : bytes(diag->cap_high));
     set(b, object, "cap_given_contradicted", json_boolean(diag->cap_contradicted));
 }
 
@@ -243,14 +193,14 @@ static void set_device(builder *b, json_t *object, const ceni_diag *diag) {
     set(b, object, "evidence", evidence(b, diag));
     set(b, object, "failed", diag->request ? failed(b, diag) : json_null());
     set(b, object, "live_bytes", bytes(diag->live));
-    set(b, object, "held_bytes", bytes(diag->held));
+    set(b, object, "held_bytes", held(diag, diag->held));
     set(b, object, "sufficient_bytes", bytes(diag->needed));
     set(b, object, "next_sufficient_bytes", known(diag->next_needed));
     set(b, object, "over_bytes", bytes(diag->over));
     set(b, object, "packing_buys_steps", bytes(diag->packed_steps));
     set_cap(b, object, diag);
     set(b, object, "live_peak_bytes", bytes(diag->live_peak));
-    set(b, object, "held_peak_bytes", bytes(diag->held_peak));
+    set(b, object, "held_peak_bytes", held(diag, diag->held_peak));
     set(b, object, "device_total_bytes", known(diag->device_total));
     set(b, object, "outside_bytes", bytes(diag->outside));
     set(b, object, "processes", processes(b, diag));
@@ -258,7 +208,7 @@ static void set_device(builder *b, json_t *object, const ceni_diag *diag) {
     set(b, object, "do_first", actions(b, diag));
     set(b, object, "suspects", suspects(b, diag));
     set(b, object, "steps", steps(b, diag));
-    set(b, object, "holes", holes(b, diag));
+    set(b, object, "holes", diag->held_unknown ? json_null() : holes(b, diag));
     set(b, object, "pools", pools(b, diag));
     set(b, object, "owners", owners(b, diag));
     if (diag->source) {
@@ -268,19 +218,25 @@ static void set_device(builder *b, json_t *object, const ceni_diag *diag) {
     }
 }
 
-cen_status cen_explain_json(const cen_explanation *explanation, char **json) {
-    builder b = {false};
+json_t *ceni_json_explanation(builder *b, const cen_explanation *explanation) {
     json_t *root = json_object(), *others = json_array();
-    set(&b, root, "version", json_integer(1));
-    set(&b, root, "file", text(explanation->name));
-    set(&b, root, "source", text(explanation->devices[0].source ? "snapshot" : "log"));
-    set_device(&b, root, &explanation->devices[0]);
+    set(b, root, "version", json_integer(1));
+    set(b, root, "file", text(explanation->name));
+    set(b, root, "source", text(explanation->devices[0].source ? "snapshot" : "log"));
+    set_device(b, root, &explanation->devices[0]);
     for (size_t i = 1; i < explanation->device_count; i++) {
         json_t *object = json_object();
-        set_device(&b, object, &explanation->devices[i]);
-        append(&b, others, object);
+        set_device(b, object, &explanation->devices[i]);
+        append(b, others, object);
     }
-    set(&b, root, "other_devices", others);
+    set(b, root, "other_devices", others);
+    return root;
+}
+
+cen_status cen_explain_json(const cen_explanation *explanation, char **json) {
+    builder b = {false};
+    json_t *root = explanation->ranks ? ceni_json_ranks(&b, explanation)
+                                      : ceni_json_explanation(&b, explanation);
     char *dumped = b.failed ? NULL : json_dumps(root, JSON_INDENT(1));
     json_decref(root);
     size_t length = dumped ? strlen(dumped) : 0;

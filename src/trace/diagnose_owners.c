@@ -16,7 +16,7 @@ typedef struct slot {
     uint64_t largest, largest_count;
 } slot;
 
-static size_t slot_of(const ceni_diag *diag, const ceni_record *record) {
+size_t ceni_record_slot(const ceni_diag *diag, const ceni_record *record) {
     size_t stacks = cen_snapshot_stack_count(diag->snapshot);
     if (record->stack != CEN_NO_STACK) {
         return record->stack;
@@ -34,7 +34,7 @@ static size_t slot_of(const ceni_diag *diag, const ceni_record *record) {
 }
 
 size_t ceni_record_owner(const ceni_diag *diag, const ceni_record *record) {
-    return diag->slot_owner[slot_of(diag, record)];
+    return diag->slot_owner[ceni_record_slot(diag, record)];
 }
 
 static void largest(uint64_t size, uint64_t times, uint64_t *most, uint64_t *count) {
@@ -46,23 +46,21 @@ static void largest(uint64_t size, uint64_t times, uint64_t *most, uint64_t *cou
 }
 
 static void count_record(const ceni_diag *diag, slot *slots, const ceni_record *record) {
-    slot *s = &slots[slot_of(diag, record)];
+    slot *s = &slots[ceni_record_slot(diag, record)];
     s->bytes += record->size;
     s->blocks++;
     s->inferred += record->stack == CEN_NO_STACK && record->like != CEN_NO_STACK;
     largest(record->size, 1, &s->largest, &s->largest_count);
 }
 
-static uint64_t hash_text(uint64_t hash, const char *text) {
-    for (; *text; text++) {
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    }
-    return (hash ^ 0xff) * 0x100000001b3u;
+ceni_record ceni_request_record(const ceni_diag *diag) {
+    return (ceni_record){
+        .size = diag->request, .stack = diag->request_stack, .like = diag->request_like};
 }
 
 static uint64_t owner_key(const ceni_owner *owner) {
-    uint64_t hash = hash_text(0xcbf29ce484222325u, owner->what);
-    hash = hash_text(hash, owner->user ? owner->user->file : "");
+    uint64_t hash = ceni_hash_text(CENI_HASH_START, owner->what);
+    hash = ceni_hash_text(hash, owner->user ? owner->user->file : "");
     uint64_t line = owner->user ? owner->user->line : 0;
     hash = (hash ^ (line << 8 | (uint64_t)owner->kind)) * 0x100000001b3u;
     return hash;
@@ -171,8 +169,7 @@ cen_status ceni_diagnose_owners(ceni_diag *diag) {
         count_record(diag, slots, &diag->records[i]);
     }
     if (diag->request) {
-        ceni_record request = {
-            .size = diag->request, .stack = diag->request_stack, .like = diag->request_like};
+        ceni_record request = ceni_request_record(diag);
         count_record(diag, slots, &request);
     }
     cen_status status = join(diag, slots, count);

@@ -38,16 +38,27 @@ bool ceni_is_user_frame(const cen_frame *frame) {
     return true;
 }
 
-const cen_frame *ceni_user_frame(const cen_snapshot *snapshot, uint32_t stack) {
-    size_t count = 0;
-    const cen_frame *frames =
-        stack == CEN_NO_STACK ? NULL : cen_snapshot_stack(snapshot, stack, &count);
+const cen_frame *ceni_frames_user(const cen_frame *frames, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (ceni_is_user_frame(&frames[i])) {
             return &frames[i];
         }
     }
     return count ? &frames[0] : NULL;
+}
+
+const cen_frame *ceni_user_frame(const cen_snapshot *snapshot, uint32_t stack) {
+    size_t count = 0;
+    const cen_frame *frames =
+        stack == CEN_NO_STACK ? NULL : cen_snapshot_stack(snapshot, stack, &count);
+    return ceni_frames_user(frames, count);
+}
+
+uint64_t ceni_hash_text(uint64_t hash, const char *text) {
+    for (; *text; text++) {
+        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+    }
+    return (hash ^ 0xff) * 0x100000001b3u;
 }
 
 const char *ceni_base_name(const char *path) {
@@ -86,10 +97,8 @@ static bool frame_kind(const cen_frame *f, ceni_kind *kind, const char **what) {
     return true;
 }
 
-ceni_kind ceni_stack_kind(const cen_snapshot *snapshot, uint32_t stack, const char **what) {
+ceni_kind ceni_frames_kind(const cen_frame *frames, size_t count, const char **what) {
     *what = "";
-    size_t count;
-    const cen_frame *frames = cen_snapshot_stack(snapshot, stack, &count);
     ceni_kind kind = CENI_KIND_TENSORS;
     bool decided = false, inside = true;
     for (size_t i = 0; i < count; i++) {
@@ -108,6 +117,12 @@ ceni_kind ceni_stack_kind(const cen_snapshot *snapshot, uint32_t stack, const ch
         inside = inside && !ceni_is_user_frame(&frames[i]);
     }
     return kind;
+}
+
+ceni_kind ceni_stack_kind(const cen_snapshot *snapshot, uint32_t stack, const char **what) {
+    size_t count;
+    const cen_frame *frames = cen_snapshot_stack(snapshot, stack, &count);
+    return ceni_frames_kind(frames, count, what);
 }
 
 bool ceni_stack_in_autograd(const cen_snapshot *snapshot, uint32_t stack) {

@@ -1,20 +1,24 @@
 /* Steps, their peaks, and the moment that is judged.
  *
- * A step ends where an optimizer's step ends, by the marks that PyTorch records; without marks the
+ * A step ends where the program says so (cen_trace_step), or where an optimizer's step ends, by the
+ * marks that PyTorch records; without marks the
  * boundaries are inferred from what recurs (diagnose_infer.c), or there are none. The moment is the
  * last failed request, else the first event after which the most bytes are live, else, without
  * events, the state. What follows a failure is unwinding and is not looked at. */
 #include "trace/diagnose.h"
+#include "trace/emit.h"
 
 #include "base/mem.h"
 
 #include <string.h>
 
 static bool is_step_end(const cen_annotation *mark) {
-    return mark->end && strstr(mark->name, "Optimizer.step");
+    return mark->end &&
+           (!strcmp(mark->name, CENI_STEP_MARK) || strstr(mark->name, "Optimizer.step"));
 }
 
-/* The name that most marks of a step's end carry: with several optimizers, one of them counts. */
+/* The name that most marks of a step's end carry: with several optimizers, one of them counts. What
+ * the program says itself counts before all. */
 static const char *main_mark(const cen_snapshot_device *dev) {
     enum { NAMES = 8 };
     const char *names[NAMES];
@@ -22,6 +26,9 @@ static const char *main_mark(const cen_snapshot_device *dev) {
     for (size_t i = 0; i < dev->annotation_count; i++) {
         if (!is_step_end(&dev->annotations[i])) {
             continue;
+        }
+        if (!strcmp(dev->annotations[i].name, CENI_STEP_MARK)) {
+            return dev->annotations[i].name;
         }
         size_t at = 0;
         while (at < n && strcmp(names[at], dev->annotations[i].name)) {
@@ -87,7 +94,8 @@ static void find_failure(ceni_diag *diag) {
         diag->request = e->size;
         diag->request_stream = e->stream;
         diag->request_stack = e->stack;
-        diag->device_free = e->addr;
+        diag->free_unknown = e->addr == CEN_FREE_UNKNOWN;
+        diag->device_free = diag->free_unknown ? 0 : e->addr;
     } else if (dev->event_count) {
         diag->moment = CENI_MOMENT_PEAK;
     }
@@ -179,6 +187,16 @@ static void run_curve(ceni_diag *diag) {
     }
 }
 
+/* A log of allocations alone does not say what was held for them. */
+static bool has_segments(const cen_snapshot_device *dev) {
+    bool any = dev->segment_count || dev->initial_reserved;
+    for (size_t i = 0; i < dev->event_count && !any; i++) {
+        uint8_t action = dev->events[i].action;
+        any = action >= CEN_ACTION_SEGMENT_ALLOC && action <= CEN_ACTION_SEGMENT_UNMAP;
+    }
+    return any;
+}
+
 /* The state's sums, where there is no history. */
 static void sum_state(ceni_diag *diag) {
     const cen_snapshot_device *dev = diag->source;
@@ -254,6 +272,11 @@ cen_status ceni_diagnose_steps(ceni_diag *diag) {
             return status;
         }
         run_curve(diag);
+        if (!has_segments(diag->source)) {
+            diag->held_unknown = true;
+            diag->held = diag->live;
+            diag->held_peak = diag->live_peak;
+        }
     }
     diag->needed = diag->live + diag->request;
     diag->growth = steady_growth(diag);

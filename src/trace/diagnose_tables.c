@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { MAX_ROWS = 8, PLOT_ROWS = 8, MAX_FRAMES = 4 };
 
@@ -41,12 +42,9 @@ static void put_owners(ceni_str *out, const ceni_diag *diag) {
     }
 }
 
-/* "train.py:51 (forward) < train.py:54 (step)": the user's frames, or the innermost one. */
-static void put_frames(ceni_str *out, const ceni_diag *diag, uint32_t stack) {
-    size_t count = 0, shown = 0, column = 17; /* after "    allocated at " */
-    const cen_frame *frames =
-        stack == CEN_NO_STACK ? NULL : cen_snapshot_stack(diag->snapshot, stack, &count);
-    const cen_frame *user = ceni_user_frame(diag->snapshot, stack);
+void ceni_put_frames(ceni_str *out, const cen_frame *frames, size_t count, size_t column) {
+    size_t shown = 0;
+    const cen_frame *user = ceni_frames_user(frames, count);
     for (size_t i = 0; i < count && shown < MAX_FRAMES; i++) {
         if (&frames[i] == user || ceni_is_user_frame(&frames[i])) {
             const char *file = ceni_base_name(frames[i].file), *name = frames[i].function;
@@ -58,7 +56,18 @@ static void put_frames(ceni_str *out, const ceni_diag *diag, uint32_t stack) {
             column = (wrap ? 5 : column) + length;
         }
     }
-    ceni_str_printf(out, count ? "\n" : "no frames recorded: one of autograd's threads?\n");
+    ceni_str_printf(out, "\n");
+}
+
+static void put_suspect_frames(ceni_str *out, const ceni_diag *diag, uint32_t stack) {
+    size_t count = 0;
+    const cen_frame *frames =
+        stack == CEN_NO_STACK ? NULL : cen_snapshot_stack(diag->snapshot, stack, &count);
+    if (count) {
+        ceni_put_frames(out, frames, count, strlen("    allocated at "));
+    } else {
+        ceni_str_printf(out, "no frames recorded: one of autograd's threads?\n");
+    }
 }
 
 static void put_suspects(ceni_str *out, const ceni_diag *diag) {
@@ -77,7 +86,7 @@ static void put_suspects(ceni_str *out, const ceni_diag *diag) {
             ceni_put_steps(out, (uint64_t)s->steps_left);
         }
         ceni_str_printf(out, "\n    allocated at ");
-        put_frames(out, diag, s->stack);
+        put_suspect_frames(out, diag, s->stack);
     }
     if (diag->suspect_count > MAX_ROWS) {
         ceni_str_printf(out, "  and %zu more\n", diag->suspect_count - MAX_ROWS);
@@ -161,7 +170,8 @@ static void put_plot(ceni_str *out, const ceni_diag *diag) {
     if (!diag->source || diag->moment == CENI_MOMENT_STATE || !top) {
         return;
     }
-    ceni_str_printf(out, "\n%6.2f  # live, . held\n", num(diag, top));
+    ceni_str_printf(out, "\n%6.2f  # live%s\n", num(diag, top),
+                    diag->held_unknown ? "" : ", . held");
     for (int row = PLOT_ROWS; row > 0; row--) {
         /* A row's mark is set from half of its height on. */
         double level = ((double)row - 0.5) * (double)top / PLOT_ROWS;

@@ -19,7 +19,7 @@ static const char *unit_name(const ceni_diag *diag) {
     return ceni_unit(diag) == 1u << 30 ? "GiB" : "MiB";
 }
 
-static const char *headline(cen_verdict verdict) {
+const char *ceni_headline(cen_verdict verdict) {
     static const char *const names[] = {
         [CEN_VERDICT_NONE] = "",
         [CEN_VERDICT_HEALTHY] = "HEALTHY",
@@ -40,13 +40,16 @@ static bool is_undecided(const ceni_diag *diag) {
 }
 
 static void put_headline(ceni_str *out, const ceni_diag *diag) {
-    ceni_str_printf(out, "%s", headline(diag->verdict));
+    ceni_str_printf(out, "%s", ceni_headline(diag->verdict));
     if (diag->verdict == CEN_VERDICT_CAPACITY && is_undecided(diag)) {
         ceni_str_printf(out, ", UNLESS THE CAP IS %.2f %s OR MORE", num(diag, diag->needed),
                         unit_name(diag));
     }
+    if (diag->verdict == CEN_VERDICT_FRAGMENTATION && diag->held_unknown) {
+        ceni_str_printf(out, ", UNLESS OTHERS HELD THE REST");
+    }
     if (diag->next != diag->verdict && diag->next != CEN_VERDICT_NONE) {
-        ceni_str_printf(out, " NOW; %s NEXT STEP", headline(diag->next));
+        ceni_str_printf(out, " NOW; %s NEXT STEP", ceni_headline(diag->next));
     }
     ceni_str_printf(out, "\n");
 }
@@ -57,6 +60,11 @@ static void put_why_failed(ceni_str *out, const ceni_diag *diag) {
                     unit_name(diag), num(diag, diag->request), num(diag, diag->needed));
     if (!fits && diag->cap_from == CENI_CAP_BRACKETED) {
         ceni_str_printf(out, "over by %.2f\n", num(diag, diag->over));
+        if (diag->held_unknown) {
+            ceni_str_printf(out, "           cap from %.2f (once live) up: undecided, give --cap\n",
+                            num(diag, diag->cap_low));
+            return;
+        }
         ceni_str_printf(out, "           cap from %.2f (once held), below %.2f: %s\n",
                         num(diag, diag->cap_low), num(diag, diag->cap_high),
                         is_undecided(diag) ? "undecided, give --cap" : "not enough in any case");
@@ -67,27 +75,39 @@ static void put_why_failed(ceni_str *out, const ceni_diag *diag) {
                         num(diag, diag->over));
         return;
     }
+    if (diag->held_unknown) {
+        ceni_str_printf(out, "fits %.2f;\n           what was held is not recorded\n",
+                        num(diag, diag->cap_low));
+        return;
+    }
     ceni_str_printf(out, "fits %.2f; but\n", num(diag, diag->cap_low));
     ceni_str_printf(out, "           %.2f held + %.2f = %.2f, over by %.2f\n",
                     num(diag, diag->held), num(diag, diag->request),
                     num(diag, diag->held + diag->request), num(diag, diag->over));
 }
 
+/* The sum at the peak, or of the state. */
+static void put_why_not_failed(ceni_str *out, const ceni_diag *diag) {
+    uint64_t held = diag->moment == CENI_MOMENT_PEAK ? diag->held_peak : diag->held;
+    double unused = held ? 100 * (1 - (double)diag->live / (double)held) : 0;
+    ceni_str_printf(out, " why       %.2f %s live%s", num(diag, diag->live), unit_name(diag),
+                    diag->moment == CENI_MOMENT_PEAK ? " at the peak" : "");
+    if (diag->held_unknown) {
+        ceni_str_printf(out, ", what was held is not recorded");
+    } else {
+        ceni_str_printf(out, ", %.2f held: %.0f%% unused", num(diag, held), unused);
+    }
+    if (diag->cap_low) {
+        ceni_str_printf(out, "; %s %.2f", diag->over ? "over" : "fits", num(diag, diag->cap_low));
+    }
+    ceni_str_printf(out, "\n");
+}
+
 static void put_why(ceni_str *out, const ceni_diag *diag) {
     if (diag->moment == CENI_MOMENT_FAILED) {
         put_why_failed(out, diag);
     } else {
-        uint64_t held = diag->moment == CENI_MOMENT_PEAK ? diag->held_peak : diag->held;
-        double unused = held ? 100 * (1 - (double)diag->live / (double)held) : 0;
-        ceni_str_printf(out, " why       %.2f %s live%s, %.2f held: %.0f%% unused",
-                        num(diag, diag->live), unit_name(diag),
-                        diag->moment == CENI_MOMENT_PEAK ? " at the peak" : "", num(diag, held),
-                        unused);
-        if (diag->cap_low) {
-            ceni_str_printf(out, "; %s %.2f", diag->over ? "over" : "fits",
-                            num(diag, diag->cap_low));
-        }
-        ceni_str_printf(out, "\n");
+        put_why_not_failed(out, diag);
     }
     if (diag->suspect_count) {
         ceni_str_printf(out, "           ");
@@ -158,6 +178,11 @@ static void put_cap(ceni_str *out, const ceni_diag *diag) {
                         ceni_cap_name(diag->cap_from));
         break;
     case CENI_CAP_BRACKETED:
+        if (diag->held_unknown) {
+            ceni_str_printf(out, "not given: at least %.2f %s (once live)",
+                            num(diag, diag->cap_low), unit_name(diag));
+            break;
+        }
         ceni_str_printf(out,
                         diag->cap_contradicted
                             ? "the one given allows it: %.2f %s (once held) to %.2f (refused)"
@@ -169,10 +194,11 @@ static void put_cap(ceni_str *out, const ceni_diag *diag) {
                         num(diag, diag->cap_low), unit_name(diag));
         break;
     case CENI_CAP_NONE:
-        ceni_str_printf(out, "not given, nothing was refused: at least the %.2f %s once held",
-                        num(diag, diag->held_peak), unit_name(diag));
+        ceni_str_printf(out, "not given, nothing was refused: at least the %.2f %s once %s",
+                        num(diag, diag->held_peak), unit_name(diag),
+                        diag->held_unknown ? "live" : "held");
     }
-    if (failed) {
+    if (failed && !diag->free_unknown) {
         const char *split = diag->cap_from == CENI_CAP_BRACKETED ? "\n          " : "; ";
         ceni_str_printf(out, "%scard had %.2f free%s", split, num(diag, diag->device_free),
                         diag->device_free >= diag->request ? ": the cap is set in software" : "");
@@ -181,6 +207,10 @@ static void put_cap(ceni_str *out, const ceni_diag *diag) {
 }
 
 static void put_holes(ceni_str *out, const ceni_diag *diag) {
+    if (diag->held_unknown) {
+        ceni_str_printf(out, "holes     not known: the recording has no segments\n");
+        return;
+    }
     if (!diag->snapshot) {
         ceni_str_printf(out, "holes     %.2f %s reserved but unallocated\n",
                         num(diag, diag->held - diag->live), unit_name(diag));
@@ -200,13 +230,18 @@ static void put_holes(ceni_str *out, const ceni_diag *diag) {
 static void put_ruled_out(ceni_str *out, const ceni_diag *diag) {
     size_t n = diag->step_complete_count;
     const char *comma = "ruled out ";
-    if (!diag->snapshot) {
+    bool no_leak = !diag->suspect_count && n >= 4;
+    if (!diag->snapshot || (diag->held_unknown && !no_leak)) {
         return;
     }
-    if (!diag->suspect_count && n >= 4) {
+    if (no_leak) {
         ceni_str_printf(out, "%sleak (baseline %.2f each step)", comma,
                         num(diag, diag->steps[n - 1].low));
         comma = ", ";
+    }
+    if (diag->held_unknown) { /* nor is anything known of streams and pools */
+        ceni_str_printf(out, "\n");
+        return;
     }
     if (diag->verdict != CEN_VERDICT_STRANDED_STREAM) {
         ceni_str_printf(out, "%sstreams (%zu", comma, diag->stream_count);
@@ -246,11 +281,17 @@ static void put_open(ceni_str *out, const ceni_diag *diag) {
         ceni_str_printf(out, "%s what others hold of the device: --device-total tells\n", label);
         label = "         ";
     }
+    if (diag->held_unknown) {
+        ceni_str_printf(out, "%s %swhat others hold of the device\n", label,
+                        diag->verdict == CEN_VERDICT_FRAGMENTATION ? "" : "fragmentation, and ");
+        return;
+    }
     if (diag->owner_count && diag->owners[0].kind == CENI_KIND_UNKNOWN &&
         diag->owners[0].bytes > diag->needed / 2) {
-        ceni_str_printf(out,
-                        "%s whose memory: _record_memory_history(context=\"all\") records frames\n",
-                        label);
+        bool traced = diag->snapshot && cen_snapshot_setting(diag->snapshot, "cenote");
+        ceni_str_printf(out, "%s whose memory: %s records frames\n", label,
+                        traced ? "cen_trace_options.stacks"
+                               : "_record_memory_history(context=\"all\")");
     }
 }
 

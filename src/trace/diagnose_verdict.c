@@ -15,13 +15,22 @@ static const double MIN_STRANDED = 0.5;
 static const double MIN_OUTSIDE = 0.1;
 
 static bool device_was_full(const ceni_diag *diag) {
-    return diag->moment == CENI_MOMENT_FAILED && diag->device_free < diag->request;
+    return diag->moment == CENI_MOMENT_FAILED && !diag->held_unknown && !diag->free_unknown &&
+           diag->device_free < diag->request;
 }
 
 static void set_cap(ceni_diag *diag, ceni_cap_from from, uint64_t low, uint64_t high) {
     diag->cap_from = from;
     diag->cap_low = low;
     diag->cap_high = high;
+}
+
+/* After a failure, without what was held: a request may be refused whatever the cap, and below it
+ * is only what was once live. */
+static void find_cap_of_live(ceni_diag *diag) {
+    uint64_t given = diag->cap_given;
+    set_cap(diag, given ? CENI_CAP_GIVEN : CENI_CAP_BRACKETED, given ? given : diag->live_peak,
+            given ? given : UINT64_MAX);
 }
 
 static void find_cap(ceni_diag *diag) {
@@ -32,6 +41,10 @@ static void find_cap(ceni_diag *diag) {
         } else if (diag->device_total) {
             set_cap(diag, CENI_CAP_DEVICE, diag->device_total, diag->device_total);
         }
+        return;
+    }
+    if (diag->held_unknown) {
+        find_cap_of_live(diag);
         return;
     }
     if (device_was_full(diag)) {
@@ -52,7 +65,11 @@ static void find_cap(ceni_diag *diag) {
 
 static void find_outside(ceni_diag *diag) {
     uint64_t mine = diag->held + diag->device_free + diag->process_other;
-    if (!diag->outside && diag->device_total > mine && diag->moment == CENI_MOMENT_FAILED) {
+    bool failed = diag->moment == CENI_MOMENT_FAILED;
+    if (diag->held_unknown || diag->free_unknown) {
+        return;
+    }
+    if (!diag->outside && diag->device_total > mine && failed) {
         diag->outside = diag->device_total - mine;
     }
 }

@@ -25,9 +25,9 @@ void ceni_put_size(ceni_str *out, uint64_t bytes) {
     ceni_str_printf(out, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
 }
 
-static void put_count(ceni_str *out, uint64_t n) {
+void ceni_put_count(ceni_str *out, uint64_t n) {
     if (n >= 1000) {
-        put_count(out, n / 1000);
+        ceni_put_count(out, n / 1000);
         ceni_str_printf(out, ",%03" PRIu64, n % 1000);
     } else {
         ceni_str_printf(out, "%" PRIu64, n);
@@ -35,7 +35,7 @@ static void put_count(ceni_str *out, uint64_t n) {
 }
 
 void ceni_put_steps(ceni_str *out, uint64_t n) {
-    put_count(out, n);
+    ceni_put_count(out, n);
     ceni_str_printf(out, n == 1 ? " step" : " steps");
 }
 
@@ -157,8 +157,8 @@ static void say_sum(lines *l, const ceni_diag *diag) {
         sizes(l, (const char *const[]){" live + ", " requested = ", " needed"},
               (const uint64_t[]){diag->live, diag->request, diag->needed}, 3);
     } else {
-        sizes(l, (const char *const[]){" live, ", " held"},
-              (const uint64_t[]){diag->live, diag->held}, 2);
+        sizes(l, (const char *const[]){diag->held_unknown ? " live" : " live, ", " held"},
+              (const uint64_t[]){diag->live, diag->held}, diag->held_unknown ? 1 : 2);
     }
     if (diag->cap_low) {
         ceni_str_printf(&l->text, diag->needed > diag->cap_low ? "; over the " : "; fits the ");
@@ -172,7 +172,10 @@ bool ceni_put_evidence(const ceni_diag *diag, void (*line)(void *arg, const char
                        void *arg) {
     lines l = {.line = line, .arg = arg};
     say_sum(&l, diag);
-    if (diag->moment == CENI_MOMENT_FAILED && diag->needed <= diag->cap_low) {
+    if (diag->held_unknown) {
+        ceni_str_printf(&l.text, "what was held is not recorded");
+        end_line(&l);
+    } else if (diag->moment == CENI_MOMENT_FAILED && diag->needed <= diag->cap_low) {
         sizes(&l, (const char *const[]){" held + ", " requested = ", ", over by "},
               (const uint64_t[]){diag->held, diag->request, diag->held + diag->request}, 3);
         sizes(&l, (const char *const[]){""}, &diag->over, 1);

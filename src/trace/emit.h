@@ -25,9 +25,26 @@ enum ceni_event {
     CENI_EVENT_OOM = 10,     /* addr: bytes that the device had free, size asked for, stream */
     CENI_EVENT_MOVE = 11,    /* a movable block: addr from, size; the next event of the thread is
                                 its ALLOC at the new address */
-    CENI_EVENT_PRIVATE = 12, /* from here on the stream allocates from private pool `size`; 0: no
-                                longer */
+    CENI_EVENT_PRIVATE = 12, /* from here on the stream allocates from private pool (addr, size);
+                                (0, 0): no longer */
+    CENI_EVENT_SHARED = 13,  /* private pool (addr, size) was released: its memory is anyone's */
+    /* Of converted recordings only. */
+    CENI_EVENT_SNAPSHOT = 14, /* a snapshot was taken */
+    CENI_EVENT_OTHER = 15,    /* an action that cenote does not know; addr, size, stream are its */
+
+    /* Flags, to be added to a kind. */
+    CENI_EMIT_PENDING = 1 << 8, /* FREE: waits for other streams, FREED follows; ALLOC, with BEFORE:
+                                   so did its free */
+    CENI_EMIT_PLAIN = 2 << 8,   /* MAP, UNMAP: a segment of its own, which joins no neighbour */
+    CENI_EMIT_SMALL = 4 << 8,   /* MAP: a segment for small blocks */
+    CENI_EMIT_BEFORE = 8 << 8,  /* ALLOC, MAP: it was there before the first event */
+    CENI_EMIT_ANYONES = 16 << 8 /* MAP, UNMAP: memory that all streams share */
 };
+
+/* What a STEP is read as: the end of a mark of this name. */
+#define CENI_STEP_MARK "cen_trace_step"
+
+#define CENI_EMIT_ALL_DEVICES UINT16_MAX /* the device of events that concern all: STEP, MARK */
 
 extern atomic_bool ceni_trace_is_on;
 
@@ -35,19 +52,22 @@ static inline bool ceni_tracing(void) {
     return atomic_load_explicit(&ceni_trace_is_on, memory_order_relaxed);
 }
 
-/* Now, on the trace's clock: ticks whose length the file tells. */
+/* Now, on the trace's clock: ticks whose length the file tells. Never 0. It may be read early, by
+ * some tens of nanoseconds, but not later than what follows is seen by others: for a free. */
 uint64_t ceni_trace_ticks(void);
 
 /* `device`: cen_device.number. Never fails: an event that cannot be kept is counted as lost. A
- * stack is kept with ALLOC, FREE, MAP and OOM if stacks are asked for. */
+ * stack is kept with ALLOC, FREE, MAP and OOM if stacks are asked for. The time is taken after all
+ * that came before: for an allocation. */
 void ceni_emit(enum ceni_event kind, unsigned device, uint64_t addr, uint64_t size,
                uint64_t stream);
 /* With a time taken earlier by this thread. */
 void ceni_emit_at(uint64_t ticks, enum ceni_event kind, unsigned device, uint64_t addr,
                   uint64_t size, uint64_t stream);
 
-/* Names a device of the process for the traces to come. The number is for ceni_emit. Numbers start
- * at 0 and are reused when the device is gone and no trace is on. */
+/* Names a device of the process for the traces to come, and starts the one that the environment
+ * asks for (CENOTE_TRACE). The number is for ceni_emit. Numbers start at 0 and are given again when
+ * the device is gone, but not in the same trace. */
 unsigned ceni_trace_device_add(const char *name, uint64_t total_bytes);
 void ceni_trace_device_remove(unsigned number);
 

@@ -445,8 +445,8 @@ cen_status ceni_pickle_run(ceni_reader *reader, ceni_value *result) {
     const uint8_t *p = source->window, *op = p;
     if (p == source->end || *p != OP_PROTO) {
         return ceni_read_fail(reader, CEN_ERR_FORMAT,
-                              "not a pickle but %s; expected torch.cuda.memory._snapshot() pickled "
-                              "with protocol 2 to 5",
+                              "not a recording but %s; expected a PyTorch snapshot, a cenote trace "
+                              "or an RMM log",
                               ceni_source_looks(p, (size_t)(source->end - p)));
     }
     do {

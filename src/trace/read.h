@@ -5,6 +5,8 @@
  *   pickle.c    the pickle machine: opcodes -> values on a stack; it knows nothing of snapshots
  *   fold.c      dicts and lists of values -> compact records (record.c), as soon as they are filled
  *   assemble.c  records -> a cen_snapshot (devices, sorted segments), rewind.c its initial state
+ * rmm.c reads RMM's logs: lines -> records, in place of the second and third; read_trace.c does the
+ * same with cenote's traces.
  * intern.c keeps each string, frame and stack once.
  *
  * Invariants
@@ -199,6 +201,7 @@ typedef struct ceni_reader {
     char message[146]; /* with 80 bytes of name and an offset it fits cen_read_error */
     uint64_t offset;
     bool at_offset;  /* the failure has a place in the stream */
+    bool no_ring;    /* events are never lost for lack of room, as PyTorch's history's are */
     bool doubtful;   /* it is only that a dict looks like a known one and is none */
     char doubt[146]; /* the first such, told if that dict turns out to be needed */
     uint64_t doubt_offset;
@@ -252,6 +255,7 @@ struct cen_snapshot {
     ceni_setting *settings;
     size_t setting_count;
     char *setting_text;
+    bool no_ring; /* the reader's */
 };
 
 /* ---- snapshot.c ---- */
@@ -279,7 +283,7 @@ void ceni_source_close(ceni_source *source);
 cen_status ceni_source_fill(ceni_reader *reader, const uint8_t *from, size_t need);
 /* Reads the rest and throws it away: so that a damaged gzip file is told from a whole one. */
 cen_status ceni_source_drain(ceni_reader *reader);
-/* What bytes that are not a pickle look like ("a zip archive (torch.save writes such)"). */
+/* What bytes that are no recording look like ("a zip archive (torch.save writes such)"). */
 const char *ceni_source_looks(const uint8_t *data, size_t size);
 
 /* ---- intern.c ---- */
@@ -308,6 +312,20 @@ static inline enum ceni_word ceni_word_of(ceni_value value) {
                : CENI_WORDS;
 }
 
+/* ---- rmm.c ---- */
+
+/* Whether bytes are the beginning of RMM's log. */
+bool ceni_rmm_looks(const uint8_t *data, size_t size);
+/* Reads one to its end; the result is as a pickle's would be. */
+cen_status ceni_rmm_run(ceni_reader *reader, ceni_value *result);
+
+/* ---- read_trace.c ---- */
+
+/* Whether bytes are the beginning of a trace of cenote's. */
+bool ceni_trace_looks(const uint8_t *data, size_t size);
+/* Reads one to its end; the result is as a pickle's would be. */
+cen_status ceni_trace_run(ceni_reader *reader, ceni_value *result);
+
 /* ---- record.c ---- */
 
 /* Sets keys of an object's record (of a dict's kind other than frame). */
@@ -331,6 +349,8 @@ cen_status ceni_assemble(ceni_reader *reader, ceni_value result, cen_snapshot **
 /* The kind of a list's items (CENI_EMPTY: none) and its first run (index + 1); -1: not a list. */
 int ceni_list_kind(const ceni_reader *reader, ceni_value list, size_t *run);
 cen_status ceni_assemble_settings(ceni_reader *reader, ceni_value settings, cen_snapshot *snapshot);
+/* The shortest text that reads back as the same number, with a point, as Python prints it. */
+void ceni_float_text(char *to, size_t size, uint64_t bits);
 /* Fills initial, initial_reserved, unknown_frees and truncated from the other fields. */
 cen_status ceni_rewind(ceni_reader *reader, cen_snapshot_device *device);
 

@@ -76,8 +76,13 @@ static inline cen_status set_event(ceni_reader *reader, size_t index, ceni_value
                             ? (uint8_t)(word - CENI_W_alloc + CEN_ACTION_ALLOC)
                             : CEN_ACTION_OTHER;
         return CEN_OK;
-    case CENI_W_addr:
     case CENI_W_device_free:
+        if (ceni_tag_of(value) == CENI_INT && (int64_t)value < 0) { /* as cenote writes it */
+            event->addr = CEN_FREE_UNKNOWN;
+            return CEN_OK;
+        }
+        return get_unsigned(reader, key, value, &event->addr);
+    case CENI_W_addr:
         return get_unsigned(reader, key, value, &event->addr);
     case CENI_W_size:
         return get_size(reader, key, value, &event->size);

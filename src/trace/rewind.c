@@ -148,9 +148,9 @@ cen_status ceni_rewind(ceni_reader *reader, cen_snapshot_device *device) {
     qsort(initial, count, sizeof *initial, by_address);
     device->initial = initial;
     device->initial_count = count;
-    device->initial_reserved = w.reserved <= INT64_MAX ? w.reserved : 0; /* else: below 0 */
+    device->initial_reserved = w.reserved > 0 ? (uint64_t)w.reserved : 0;
     device->unknown_frees = w.unknown_frees;
-    device->truncated =
-        device->event_count && (recorded || (is_ring_size(device->event_count) && count));
+    bool full = !reader->no_ring && is_ring_size(device->event_count) && count;
+    device->truncated = device->event_count && (recorded || full);
     return CEN_OK;
 }

@@ -22,8 +22,7 @@ static cen_status put(writer *w, const char *text, size_t size) {
     return CEN_OK;
 }
 
-/* The shortest text that reads back as the same number, with a point, as Python prints it. */
-static void float_text(char *to, size_t size, uint64_t bits) {
+void ceni_float_text(char *to, size_t size, uint64_t bits) {
     double value;
     memcpy(&value, &bits, sizeof value);
     int digits = 1;
@@ -58,7 +57,7 @@ static cen_status put_scalar(writer *w, ceni_value value) {
                  (unsigned long long)w->reader->wide.at[ceni_payload(value)]);
         break;
     case CENI_FLOAT:
-        float_text(text, sizeof text, w->reader->wide.at[ceni_payload(value)]);
+        ceni_float_text(text, sizeof text, w->reader->wide.at[ceni_payload(value)]);
         break;
     default:
         break;

@@ -82,6 +82,17 @@ static cen_status report(const ceni_reader *reader, cen_read_error *error) {
     return ceni_fail(reader->status, "%s", made.message);
 }
 
+static cen_status run(ceni_reader *reader, ceni_value *result) {
+    const ceni_source *source = &reader->source;
+    if (ceni_source_fill(reader, source->window, 8)) { /* a pipe may have given less so far */
+        return reader->status;
+    }
+    size_t size = (size_t)(source->end - source->window);
+    return ceni_trace_looks(source->window, size) ? ceni_trace_run(reader, result)
+           : ceni_rmm_looks(source->window, size) ? ceni_rmm_run(reader, result)
+                                                  : ceni_pickle_run(reader, result);
+}
+
 static cen_status read_all(const char *name, const char *path, const void *data, size_t size,
                            cen_snapshot **snapshot, cen_read_error *error) {
     ceni_reader *reader = ceni_calloc(1, sizeof *reader);
@@ -98,7 +109,7 @@ static cen_status read_all(const char *name, const char *path, const void *data,
     ceni_value result = 0;
     cen_status status;
     if ((status = ceni_source_open(reader, path, data, size)) ||
-        (status = ceni_intern_words(reader)) || (status = ceni_pickle_run(reader, &result)) ||
+        (status = ceni_intern_words(reader)) || (status = run(reader, &result)) ||
         (status = ceni_assemble(reader, result, snapshot))) {
         report(reader, error);
     }

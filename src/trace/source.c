@@ -234,7 +234,7 @@ const char *ceni_source_looks(const uint8_t *data, size_t size) {
         return "an HTML or XML page";
     }
     if (at + 1 < size && (data[at] == '{' || (data[at] == '[' && data[at + 1] != '('))) {
-        return "JSON text";
+        return "JSON text (Chrome's traces are written, not read)";
     }
     for (at = 0; at < size && at < 256; at++) {
         if (data[at] < 9 || data[at] == 127) {

@@ -2,8 +2,9 @@
  * streams, and "cuda:0" where a driver is present; CENOTE_TEST_DEVICE=cuda:0 (or host) runs that
  * device only, and the program exits 77 when it is absent; with CENOTE_REQUIRE_GPU in the
  * environment an absent GPU is a failure. A program that defines SUITE_PLAIN also runs on "host"
- * without virtual memory management. Each test gets a freshly opened device in a `fixture`, and
- * what it does not free is the device's to free. */
+ * without virtual memory management; one that defines SUITE_DEVICES runs on several devices at once
+ * (global_suite.h), two and four on the host. Each test gets a freshly opened device in a
+ * `fixture`, and what it does not free is the device's to free. */
 #ifndef SUITE_H
 #define SUITE_H
 
@@ -24,7 +25,8 @@
 typedef struct fixture {
     const char *label, *name;
     bool host, is_inline;
-    bool plain; /* without virtual memory management */
+    bool plain;  /* without virtual memory management */
+    int devices; /* wanted at once; 0: one */
     cen_device *device;
 } fixture;
 
@@ -32,12 +34,20 @@ typedef struct fixture {
 #define FAILS(status, call) assert_int_equal((call), (status))
 
 static fixture suite_fixtures[] = {
+#ifdef SUITE_DEVICES
+    {.label = "2 host", .name = "host:0", .host = true, .devices = 2},
+    {.label = "2 host inline", .name = "host:0", .host = true, .is_inline = true, .devices = 2},
+    {.label = "4 host", .name = "host:0", .host = true, .devices = 4},
+    {.label = "4 host inline", .name = "host:0", .host = true, .is_inline = true, .devices = 4},
+    {.label = "2 cuda", .name = "cuda:0", .devices = 2},
+#else
     {.label = "host", .name = "host:0", .host = true},
     {.label = "host inline", .name = "host:0", .host = true, .is_inline = true},
 #ifdef SUITE_PLAIN
     {.label = "host plain", .name = "host:0", .host = true, .plain = true},
 #endif
     {.label = "cuda:0", .name = "cuda:0"},
+#endif
 };
 static fixture *suite_now;
 
@@ -122,12 +132,15 @@ static inline int suite_run(const struct CMUnitTest *tests, size_t count) {
         if (only && strcmp(only, f->name) && strcmp(only, f->host ? "host" : "cuda")) {
             continue;
         }
-        int devices = 0;
+        int devices = 0, needed = f->host || !f->devices ? 1 : f->devices;
         suite_log_reset();
-        if (cen_device_count(f->host ? "host" : "cuda", &devices) || devices < 1) {
-            bool required = !f->host && getenv("CENOTE_REQUIRE_GPU");
+        if (cen_device_count(f->host ? "host" : "cuda", &devices) || devices < needed) {
+            /* One GPU is all that may be asked for. */
+            bool required = !f->host && devices < 1 && getenv("CENOTE_REQUIRE_GPU");
             printf("%s: %s: %s\n", f->label, required ? "required" : "skipped",
-                   suite_log_line[0] ? suite_log_line : "there is no such device");
+                   suite_log_line[0] ? suite_log_line
+                   : devices         ? "there are not enough such devices"
+                                     : "there is no such device");
             failed += required;
             continue;
         }

@@ -49,7 +49,7 @@ static void refused(const void *data, size_t size, cen_status status, const char
 #define REFUSED(bytes, status, says) refused(bytes, sizeof(bytes) - 1, status, says)
 
 static void other_files_are_named(void **state) {
-    REFUSED("", CEN_ERR_FORMAT, "not a pickle but empty; expected torch.cuda.memory._snapshot()");
+    REFUSED("", CEN_ERR_FORMAT, "not a recording but empty; expected a PyTorch snapshot");
     REFUSED("PK\3\4....", CEN_ERR_FORMAT, "a zip archive, such as torch.save writes");
     REFUSED(" {\"segments\": []}", CEN_ERR_FORMAT, "JSON text");
     REFUSED("[1, 2]", CEN_ERR_FORMAT, "JSON text");
