@@ -50,6 +50,13 @@ static void finish(world *w, int lost) {
     close_devices(w);
 }
 
+/* As settle, for the device that is there whatever was lost. */
+static void settle_first(world *w) {
+    world first = {.f = w->f, .count = 1, .nodes = {w->nodes[0]}, .global = w->global};
+    first.devices[0] = w->devices[0];
+    settle(&first);
+}
+
 static cen_status try_local(world *w, size_t bytes, void **block) {
     return cen_pool_alloc(pool_of(w, 0), bytes, w->nodes[0].streams[0], block);
 }
@@ -134,11 +141,7 @@ static void with_global_blocks(void **state) {
     drop(&w, own, 0, 0);
     check(&w, 0, 0, mine, 4 * MIB, 1);
     drop(&w, mine, 0, 0);
-    settle(&(world){.f = w.f,
-                    .count = 1,
-                    .nodes = {w.nodes[0]},
-                    .devices = {w.devices[0]},
-                    .global = w.global});
+    settle_first(&w);
     assert_int_equal(room_of(&w, 0).global_bytes, 0);
     /* All of the first device can be had again, also what was split with the lost one. */
     uint64_t most = room_of(&w, 0).largest_bytes;
@@ -190,12 +193,33 @@ static void lent_and_idle(void **state) {
     finish(&w, 1);
 }
 
+/* What its own device has is given out as ever, and of the lost one nothing is left. */
+static void own_memory_serves(world *w, void **blocks, size_t count) {
+    void *block;
+    for (size_t left = count / 2; count > left;) {
+        drop_local(w, blocks[--count], 0, 0);
+    }
+    while (!try_local(w, CHUNK, &block)) {
+        not_on(w, block, CHUNK, 1);
+        fill(w, 0, 0, block, CHUNK, 6);
+        check(w, 0, 0, block, CHUNK, 6);
+        blocks[count++] = block;
+    }
+    assert_int_equal(count, ROOM / CHUNK);
+    OK(cen_pool_trim(pool_of(w, 0), 0, true, NULL));
+    assert_int_equal(stats_of(w, 0).borrowed_bytes, 0);
+    assert_int_equal(stats_of(w, 0).reserved_bytes, ROOM);
+    while (count) {
+        drop_local(w, blocks[--count], 0, 0);
+    }
+}
+
 /* Pages lent, in use: what is freed on them later is never given out again, and once nothing is
  * left on one it goes. Pages hold several blocks, and blocks lie on several pages. */
 static void lent_and_in_use(void **state, uint64_t page_bytes, size_t bytes, bool hold_up) {
     world w = start(state, page_bytes);
     void *blocks[MOST], *borrowed[MOST], *block = NULL;
-    size_t count = until_borrowing(&w, blocks, 0), many = 0, left;
+    size_t count = until_borrowing(&w, blocks, 0), many = 0;
     borrow_pages(&w, page_bytes);
     while (many < 16 * MIB / bytes) {
         borrowed[many++] = get_local(&w, bytes, 0, 0);
@@ -233,31 +257,10 @@ static void lent_and_in_use(void **state, uint64_t page_bytes, size_t bytes, boo
         assert_int_equal(stats_of(&w, 0).borrowed_bytes, lent);
     }
     let_go(&w, 0, 1);
-    settle(&(world){.f = w.f,
-                    .count = 1,
-                    .nodes = {w.nodes[0]},
-                    .devices = {w.devices[0]},
-                    .global = w.global});
+    settle_first(&w);
     FAILS(CEN_ERR_DEVICE_MEMORY, try_local(&w, bytes, &block));
     sound(&w);
-    /* What its own device had is given out as ever. */
-    left = count / 2;
-    while (count > left) {
-        drop_local(&w, blocks[--count], 0, 0);
-    }
-    while (!try_local(&w, CHUNK, &block)) {
-        not_on(&w, block, CHUNK, 1);
-        fill(&w, 0, 0, block, CHUNK, 6);
-        check(&w, 0, 0, block, CHUNK, 6);
-        blocks[count++] = block;
-    }
-    assert_int_equal(count, ROOM / CHUNK);
-    OK(cen_pool_trim(pool_of(&w, 0), 0, true, NULL));
-    assert_int_equal(stats_of(&w, 0).borrowed_bytes, 0);
-    assert_int_equal(stats_of(&w, 0).reserved_bytes, ROOM);
-    while (count) {
-        drop_local(&w, blocks[--count], 0, 0);
-    }
+    own_memory_serves(&w, blocks, count);
     finish(&w, 1);
 }
 

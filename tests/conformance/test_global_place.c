@@ -105,7 +105,8 @@ static void by_weights(void **state) {
         cen_global_report r = try_out(&w, 16 * w.granule, 0, &request);
         assert_int_equal(r.placement, CEN_PLACE_WEIGHTED);
         for (size_t d = 0; d < w.count; d++) {
-            double share = weights[i][d] / sum * 16, part = (double)(r.device_bytes[d] / w.granule);
+            double share = weights[i][d] / sum * 16;
+            double part = (double)r.device_bytes[d] / (double)w.granule;
             assert_true(part > share - 1 && part < share + 1);
             assert_true(weights[i][d] > 0 || !r.device_bytes[d]);
         }

@@ -329,7 +329,7 @@ static void a_given_seed(void **state) {
     }
     const char *steps = getenv("CENOTE_TEST_STEPS");
     uint64_t n = strtoull(seed, NULL, 10);
-    run(state, n, n % 3 == 0, steps ? atoi(steps) : 100000);
+    run(state, n, n % 3 == 0, steps ? (int)strtol(steps, NULL, 10) : 100000);
 }
 
 static const struct CMUnitTest tests[] = {
