@@ -2,7 +2,7 @@
 # bench/driver/bench_*.c look below the public headers; bench/peers/peer_*.c run a peer alone. All go
 # into bench/ of the build. bench_common is what they share, and the peers that can be linked.
 
-add_library(bench_common STATIC bench/bench.c bench/peers/async.c)
+add_library(bench_common STATIC bench/bench.c bench/month_svg.c bench/peers/async.c)
 target_include_directories(bench_common PUBLIC ${CMAKE_SOURCE_DIR})
 target_compile_definitions(bench_common PRIVATE _GNU_SOURCE)
 target_link_libraries(bench_common PUBLIC ${CMAKE_DL_LIBS})

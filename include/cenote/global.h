@@ -94,7 +94,7 @@ typedef struct cen_global_request {
 typedef struct cen_global_report {
     cen_placement placement; /* never AUTO */
     uint64_t requested_bytes;
-    uint64_t mapped_bytes;                     /* rounded up to whole pages */
+    uint64_t mapped_bytes; /* rounded up to whole pages; from a local pool: as requested */
     uint64_t device_bytes[CEN_GLOBAL_DEVICES]; /* of mapped_bytes, by device */
     uint64_t host_bytes;
     uint64_t reachable; /* bit n: device n has access to all of it */
@@ -105,19 +105,20 @@ typedef struct cen_global_report {
 /* Allocates `bytes` for work on `device`. request and report may be NULL (automatic, stream 0). 0
  * bytes give NULL. Errors: CEN_ERR_DEVICE_MEMORY with the room of each device in the log;
  * CEN_ERR_NO_DEVICE: no such device; CEN_ERR_UNSUPPORTED: the placement asked for needs a peer that
- * cannot be reached, or host memory that is not allowed or not to be had; CEN_ERR_DEVICE_LOST. */
+ * cannot be reached, or host memory that is not allowed or not to be had; CEN_ERR_DEVICE_LOST: the
+ * device is lost, which is known once a call on it has failed. */
 CEN_API cen_status cen_global_alloc(cen_global *global, size_t bytes, int device,
                                     const cen_global_request *request, void **block,
                                     cen_global_report *report);
 
 /* Frees a block that cen_global_alloc gave, for reuse after the work submitted so far to `stream`
  * of `device` and to the streams named with cen_global_use. NULL is ignored.
- * CEN_ERR_FOREIGN_POINTER, CEN_ERR_DOUBLE_FREE; CEN_ERR_CAPTURE: the stream is capturing, the block
- * stays. */
+ * CEN_ERR_FOREIGN_POINTER, CEN_ERR_DOUBLE_FREE; CEN_ERR_CAPTURE: the stream, or another one that
+ * uses the block, is capturing; the block stays (one of the device's own local pool is freed). */
 CEN_API cen_status cen_global_free(cen_global *global, void *block, int device, cen_stream stream);
 
-/* Says that work submitted to `stream` of `device` uses the block. CEN_ERR_UNSUPPORTED: that device
- * cannot reach all of it. */
+/* Says that work submitted to `stream` of `device` uses the block, also one of a local pool, which
+ * is freed with cen_global_free then. CEN_ERR_UNSUPPORTED: that device cannot reach all of it. */
 CEN_API cen_status cen_global_use(cen_global *global, void *block, int device, cen_stream stream);
 
 /* Where a block lies: any address in a block of its own, the start of a local pool's block. */
@@ -130,7 +131,7 @@ CEN_API cen_status cen_global_home(cen_global *global, const void *byte, int *de
 /* Room of a device, of the host or of all, in bytes. */
 typedef struct cen_global_room {
     uint64_t total_bytes; /* of memory; the host: what it may be asked for, UINT64_MAX: unlimited */
-    uint64_t free_bytes;  /* as the driver says */
+    uint64_t free_bytes;  /* as the driver says, less what it was seen not to give */
     uint64_t idle_bytes;  /* in idle pages of its local pool, whoever's pages they are */
     uint64_t pool_bytes;  /* of its memory, held by its local pool */
     uint64_t global_bytes;    /* of its memory, in blocks of the global pool, pending ones too */

@@ -277,6 +277,16 @@ cen_status cen_peer_can_access(cen_device *device, cen_device *peer, bool *can) 
                            status ? status : device->backend->peer_can_access(device, peer, can));
 }
 
+cen_status ceni_dev_obtainable(cen_device *device, uint64_t *bytes) {
+    uint64_t free_bytes, total;
+    cen_status status = cen_device_mem_info(device, &free_bytes, &total);
+    if (!status) {
+        uint64_t withheld = atomic_load_explicit(&device->withheld, memory_order_relaxed);
+        *bytes = free_bytes > withheld ? free_bytes - withheld : 0;
+    }
+    return status;
+}
+
 cen_status ceni_dev_peer_rank(cen_device *device, cen_device *peer, int *rank) {
     const enum ceni_dev_op op = CENI_OP_peer_rank;
     cen_status status = ceni_call_enter(device, op);

@@ -152,6 +152,7 @@ struct cen_device {
     uint64_t granularity;
     uint64_t total_bytes;
     bool vmm;
+    _Atomic uint64_t withheld; /* bytes that the driver calls free and was seen not to give */
     ceni_fault_arm faults[CENI_OP_COUNT]; /* armed with ceni_dev_fault */
     ceni_call_stats stats[CENI_OP_COUNT];
 };
@@ -183,6 +184,8 @@ cen_status ceni_dev_page_access(cen_device *device, cen_addr addr, uint64_t size
                                 const ceni_grant *grants, size_t count);
 cen_status ceni_dev_page_export(cen_device *device, ceni_page page, int *fd);
 cen_status ceni_dev_page_import(cen_device *device, int fd, uint64_t size, ceni_page *page);
+/* Bytes that could be had now: those that the driver calls free, less what it withholds. */
+cen_status ceni_dev_obtainable(cen_device *device, uint64_t *bytes);
 cen_status ceni_dev_peer_rank(cen_device *device, cen_device *peer, int *rank);
 cen_status ceni_dev_segment_alloc(cen_device *device, uint64_t size, cen_addr *addr);
 cen_status ceni_dev_segment_free(cen_device *device, cen_addr addr);

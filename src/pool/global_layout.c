@@ -38,14 +38,15 @@ static size_t in_reach(const cen_global *g, int device, int order[CEN_GLOBAL_DEV
  * `room` (NULL: none) leave over goes to whoever has room. */
 static cen_status by_weight(const cen_global *g, uint64_t size, const int *order, size_t count,
                             const double *weights, const uint64_t *room, ceni_layout *layout) {
-    uint64_t unit = g->granularity, part[CEN_GLOBAL_DEVICES] = {0}, left = size;
+    uint64_t unit = g->granularity, pages = size / unit, left = size;
+    uint64_t part[CEN_GLOBAL_DEVICES] = {0};
     double sum = 0, until = 0;
     for (size_t i = 0; i < count; i++) {
         sum += weights[i];
     }
     for (size_t i = 0; i < count; i++) {
         until += weights[i]; /* parts end where the share of all so far does */
-        uint64_t end = (uint64_t)ceil(until / sum * (double)(size / unit) - 1e-9) * unit;
+        uint64_t end = (uint64_t)ceil(until / sum * (double)pages - 1e-9) * unit;
         uint64_t begin = size - left;
         part[i] = weights[i] > 0 && end > begin ? end - begin : 0;
         part[i] = part[i] < left ? part[i] : left;

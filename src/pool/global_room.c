@@ -19,11 +19,11 @@ bool ceni_global_capturing(cen_global *g) {
 }
 
 uint64_t ceni_global_driver_free(cen_global *g, int number) {
-    uint64_t free_bytes = 0, total;
+    uint64_t free_bytes = 0;
     if (atomic_load(&g->members[number].lost)) {
         return 0;
     }
-    cen_status status = cen_device_mem_info(g->members[number].device, &free_bytes, &total);
+    cen_status status = ceni_dev_obtainable(g->members[number].device, &free_bytes);
     if (ceni_is_loss(status)) {
         ceni_global_lose(g, number);
     }

@@ -214,18 +214,18 @@ ceni_span *ceni_span_from(const cen_global *g, uint64_t addr) {
 }
 
 cen_status ceni_span_enter(cen_global *g, ceni_span *span) {
-    if (ceni_grow(&g->spans, &g->span_capacity, g->span_count + 1, sizeof *g->spans)) {
+    if (ceni_grow(&g->spans, &g->span_capacity, g->span_count + 1, sizeof(void *))) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "global pool: no memory for a block");
     }
     size_t i = index_of(g, span->addr);
-    memmove(&g->spans[i + 1], &g->spans[i], (g->span_count++ - i) * sizeof *g->spans);
+    memmove(&g->spans[i + 1], &g->spans[i], (g->span_count++ - i) * sizeof(void *));
     g->spans[i] = span;
     return CEN_OK;
 }
 
 void ceni_span_leave(cen_global *g, const ceni_span *span) {
     size_t i = index_of(g, span->addr);
-    memmove(&g->spans[i], &g->spans[i + 1], (--g->span_count - i) * sizeof *g->spans);
+    memmove(&g->spans[i], &g->spans[i + 1], (--g->span_count - i) * sizeof(void *));
 }
 
 void ceni_span_report(const ceni_span *s, cen_global_report *report) {

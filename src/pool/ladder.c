@@ -215,8 +215,8 @@ static ceni_block *climb(cen_pool *pool, request *r) {
 
 /* What can be made of the device's own memory, of `lack` bytes that are more than that. */
 static uint64_t own_part(cen_pool *pool, uint64_t lack) {
-    uint64_t free_bytes, total, allowed = ceni_pool_allowed(pool);
-    if (cen_device_mem_info(pool->device, &free_bytes, &total)) {
+    uint64_t free_bytes, allowed = ceni_pool_allowed(pool);
+    if (ceni_dev_obtainable(pool->device, &free_bytes)) {
         return 0;
     }
     free_bytes = (free_bytes < allowed ? free_bytes : allowed) / pool->granularity;

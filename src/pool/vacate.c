@@ -22,8 +22,8 @@ uint64_t ceni_pool_compact(cen_pool *pool) {
 static bool make_room(cen_pool *pool, const uint64_t lacking[CENI_RANKS]) {
     bool made = false;
     for (int rank = 0; rank < CENI_RANKS; rank++) {
-        uint64_t unit = pool->granularity, room, total;
-        if (!lacking[rank] || cen_device_mem_info(pool->device, &room, &total)) {
+        uint64_t unit = pool->granularity, room;
+        if (!lacking[rank] || ceni_dev_obtainable(pool->device, &room)) {
             continue;
         }
         room = least(room, ceni_pool_allowed(pool)) / unit * unit;

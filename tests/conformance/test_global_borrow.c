@@ -457,7 +457,11 @@ static void at_its_limit(void **state) {
     }
     assert_int_equal(borrowed(&w, 0), 2 * CHUNK);
     assert_int_equal(borrowed(&w, 1), 2 * CHUNK);
+    void *rest = get(&w, room_of(&w, 0).largest_bytes, 0, CEN_PLACE_LOCAL);
+    assert_true(take(&w, &h)); /* the device is full, too, and has lent */
+    assert_int_equal(borrowed(&w, 0), 3 * CHUNK);
     assert_int_equal(a.calls, 0);
+    drop(&w, rest, 0, 0);
     drop_down_to(&w, &h, 0);
     drop_down_to(&w, &other, 0);
     world_close(&w);

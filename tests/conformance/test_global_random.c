@@ -320,15 +320,16 @@ static void small_pages(void **state) {
     run(state, 2, true, 6000);
 }
 
-/* CENOTE_TEST_SEED=n: that one, longer. */
+/* CENOTE_TEST_SEED=n: that one, longer: CENOTE_TEST_STEPS, 100000. */
 static void a_given_seed(void **state) {
     const char *seed = getenv("CENOTE_TEST_SEED");
     if (!seed) {
         suite_skip("CENOTE_TEST_SEED is not set");
         return;
     }
+    const char *steps = getenv("CENOTE_TEST_STEPS");
     uint64_t n = strtoull(seed, NULL, 10);
-    run(state, n, n % 3 == 0, 500000);
+    run(state, n, n % 3 == 0, steps ? (int)strtol(steps, NULL, 10) : 100000);
 }
 
 static const struct CMUnitTest tests[] = {

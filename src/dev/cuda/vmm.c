@@ -63,6 +63,24 @@ cen_status ceni_cuda_va_free(cen_device *device, cen_addr addr, uint64_t size) {
                            size);
 }
 
+/* Learns from a page that was made, or not for want of memory, how much of what the driver calls
+ * free it keeps for itself: tens of megabytes on large cards. */
+static void learn_withheld(const ceni_cuda_scope *scope, uint64_t size, bool made) {
+    cen_device *device = &scope->self->base;
+    uint64_t known = atomic_load(&device->withheld), most = device->total_bytes / 128;
+    size_t free_bytes = 0, total;
+    if ((made && !known) || scope->cu->cuMemGetInfo(&free_bytes, &total) != CU_SUCCESS) {
+        return;
+    }
+    if (made && free_bytes < known) {
+        atomic_store(&device->withheld, free_bytes);
+    } else if (!made && free_bytes >= size) {
+        uint64_t withheld = free_bytes - size + device->granularity;
+        withheld = withheld < most ? withheld : most;
+        atomic_store(&device->withheld, withheld > known ? withheld : known);
+    }
+}
+
 cen_status ceni_cuda_page_create(cen_device *device, uint64_t size, unsigned flags,
                                  ceni_page *page) {
     ceni_cuda_scope scope = ceni_cuda_enter(device);
@@ -86,6 +104,9 @@ cen_status ceni_cuda_page_create(cen_device *device, uint64_t size, unsigned fla
     }
     if (scope.result == CU_SUCCESS) {
         scope.result = scope.cu->cuMemCreate(&handle, size, &prop, 0);
+        if (!on_host && (scope.result == CU_SUCCESS || scope.result == CU_ERROR_OUT_OF_MEMORY)) {
+            learn_withheld(&scope, size, scope.result == CU_SUCCESS);
+        }
     }
     if (scope.result == CU_SUCCESS) {
         if (ceni_cuda_own(scope.self, CENI_CUDA_PAGE, handle, size)) {
