@@ -3,7 +3,8 @@
  * An entry stands for a granule of 32 KiB. Slabs fill whole granules and own every entry of theirs;
  * a block that is no slab is larger than a granule, so no two begin in the same one, and it owns
  * the entry in which it begins. Lookups take no lock: entries and tables are atomic, and tables
- * stay until the pool goes. */
+ * stay until the pool goes. Addresses that the pool gives back are forgotten: they may be another
+ * pool's next. */
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -28,6 +29,21 @@ void ceni_index_close(cen_pool *pool) {
     }
     ceni_free(pool->index);
     pool->index = NULL;
+}
+
+void ceni_index_forget(cen_pool *pool, uint64_t addr, uint64_t size) {
+    const uint64_t leaf_bytes = (uint64_t)1 << (CENI_GRANULE_BITS + CENI_LEAF_BITS);
+    const uint64_t granule = (uint64_t)1 << CENI_GRANULE_BITS, end = addr + size;
+    while (addr < end) {
+        uint64_t next = (addr / leaf_bytes + 1) * leaf_bytes;
+        if (!ceni_index_entry(pool, addr)) { /* no table: nothing was ever there */
+            addr = next;
+            continue;
+        }
+        for (; addr < next && addr < end; addr += granule) {
+            ceni_index_set(pool, addr, 0);
+        }
+    }
 }
 
 cen_status ceni_index_reserve(cen_pool *pool, uint64_t addr, uint64_t size) {

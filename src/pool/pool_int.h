@@ -303,6 +303,7 @@ struct cen_pool {
     ceni_movable *movables;
     size_t movable_count, movable_capacity;
     size_t movable_live;
+    size_t movable_awaited; /* handles taken for blocks that are being obtained */
     uint32_t free_movable; /* the number of the first with nothing; 0: none */
     ceni_pstream *mover;   /* the stream that copies blocks elsewhere, once there is one */
 
@@ -342,6 +343,8 @@ static inline void ceni_pool_check_often(cen_pool *pool) {
 cen_status ceni_index_open(cen_pool *pool);
 void ceni_index_close(cen_pool *pool);
 cen_status ceni_index_reserve(cen_pool *pool, uint64_t addr, uint64_t size);
+/* Addresses are given back. */
+void ceni_index_forget(cen_pool *pool, uint64_t addr, uint64_t size);
 
 /* The lines of all arenas, the shared one's first: NULL begins, NULL ends. */
 ceni_line *ceni_line_next(cen_pool *pool, const ceni_line *line);

@@ -230,6 +230,7 @@ static void close_line(cen_pool *pool, ceni_line *line) {
         ceni_segment_delete(s);
     }
     if (line->size) {
+        ceni_index_forget(pool, line->base, line->size);
         (void)ceni_dev_va_free(pool->mapper, line->base, line->size);
     }
     while (line->first_block) {

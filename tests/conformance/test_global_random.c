@@ -1,6 +1,7 @@
 /* Random programs over all devices by several threads at once, against a model that knows what is
  * live: blocks of every placement and of local pools, which are full most of the time and so borrow
- * and give back, freed on any device behind uses on others, while memory is reclaimed and trimmed.
+ * and give back, freed on any device behind uses on others, and movable ones that are pinned to be
+ * looked at, while memory is reclaimed, trimmed and defragmented, and streams go through captures.
  * No two live blocks may overlap, and kernels check each block's contents, on its device and on
  * others, before it goes: memory handed out too early or mapped twice is seen as wrong contents. */
 #include "tests/conformance/global_suite.h"
@@ -17,8 +18,9 @@ typedef struct entry {
     void *block;
     size_t bytes;
     uint32_t seed;
-    int device; /* whose stream wrote it last */
-    bool local; /* straight from the device's local pool */
+    int device;          /* whose stream wrote it last */
+    bool local;          /* straight from the device's local pool */
+    cen_movable movable; /* of that pool; `block` is where it was pinned last. 0: no such block */
 } entry;
 
 struct model;
@@ -30,7 +32,7 @@ typedef struct actor {
     uint64_t rng;
     entry live[LIVE_MAX];
     int count;
-    uint64_t allocs, failures, borrows;
+    uint64_t allocs, failures, borrows, moved;
 } actor;
 
 typedef struct model {
@@ -131,8 +133,52 @@ static size_t random_size(actor *a) {
     }
 }
 
+/* Fixes a movable block, which is live at its address until let_move. False: not now, for a capture
+ * goes on. Other blocks stay where they are. */
+static bool fix(actor *a, entry *e) {
+    if (e->movable) {
+        cen_status status = cen_movable_pin(pool_of(&a->m->w, e->device), e->movable,
+                                            stream_of(a, e->device), &e->block);
+        if (status == CEN_ERR_CAPTURE || !HOLDS(status == CEN_OK)) {
+            return false;
+        }
+        note(a, e, true);
+    }
+    return true;
+}
+
+static void let_move(actor *a, const entry *e) {
+    if (e->movable) {
+        note(a, e, false);
+        SUCCEEDS(
+            cen_movable_unpin(pool_of(&a->m->w, e->device), e->movable, stream_of(a, e->device)));
+    }
+}
+
+static void do_alloc_movable(actor *a) {
+    entry e = {.bytes = random_size(a), .seed = atomic_fetch_add(&a->m->seeds, 1), .local = true};
+    e.device = (int)below(a, a->m->w.count);
+    cen_pool *pool = pool_of(&a->m->w, e.device);
+    cen_status status = cen_movable_alloc(pool, e.bytes, stream_of(a, e.device), &e.movable);
+    a->allocs++;
+    if (status) {
+        a->failures++;
+        HOLDS(status == CEN_ERR_DEVICE_MEMORY);
+    } else if (!fix(a, &e)) {
+        SUCCEEDS(cen_movable_free(pool, e.movable, stream_of(a, e.device)));
+    } else {
+        visit(a, &e, e.device, false);
+        let_move(a, &e);
+        a->live[a->count++] = e;
+    }
+}
+
 static void do_alloc(actor *a) {
     if (a->count == LIVE_MAX) {
+        return;
+    }
+    if (!below(a, 5)) {
+        do_alloc_movable(a);
         return;
     }
     model *m = a->m;
@@ -184,7 +230,16 @@ static void do_free(actor *a) {
     model *m = a->m;
     int at = (int)below(a, (uint64_t)a->count), device = a->live[at].device;
     entry *e = &a->live[at];
+    if (!fix(a, e)) {
+        return;
+    }
     visit(a, e, e->device, true);
+    if (e->movable) {
+        let_move(a, e);
+        SUCCEEDS(cen_movable_free(pool_of(&m->w, device), e->movable, stream_of(a, device)));
+        *e = a->live[--a->count];
+        return;
+    }
     if (!below(a, 3)) {
         read_on(a, e, (int)below(a, m->w.count));
     }
@@ -201,7 +256,12 @@ static void do_visit(actor *a) {
     if (a->count) {
         entry *e = &a->live[below(a, (uint64_t)a->count)];
         int device = (int)below(a, a->m->w.count);
-        if (below(a, 2)) {
+        if (e->movable) {
+            if (fix(a, e)) {
+                visit(a, e, e->device, true);
+                let_move(a, e);
+            }
+        } else if (below(a, 2)) {
             read_on(a, e, device);
             order(a, device, e->device);
         } else { /* rewritten by another device */
@@ -216,17 +276,63 @@ static void do_visit(actor *a) {
     }
 }
 
+/* Done, or refused because some stream captures. */
+#define SUCCEEDS_UNLESS_CAPTURING(call)                                                            \
+    do {                                                                                           \
+        cen_status done = (call);                                                                  \
+        HOLDS(done == CEN_OK || done == CEN_ERR_CAPTURE);                                          \
+    } while (0)
+
+static void do_defragment(actor *a) {
+    cen_defragment_options o = {.size = sizeof o, .compact = below(a, 3), .wait = below(a, 2)};
+    cen_defragment_report r = {0};
+    o.keep_bytes = below(a, 2) ? UINT64_MAX : below(a, 32) * MIB;
+    o.budget_us = below(a, 2) * 200;
+    SUCCEEDS_UNLESS_CAPTURING(cen_global_defragment(a->m->w.global, &o, &r));
+    a->moved += r.moved_bytes;
+}
+
+/* A block of a private pool, between the begin and the end of what would be a capture. */
+static void do_capture(actor *a, int device) {
+    cen_pool *pool = pool_of(&a->m->w, device);
+    uint64_t id = 1 + (uint64_t)a->number;
+    entry e = {.bytes = random_size(a), .seed = atomic_fetch_add(&a->m->seeds, 1)};
+    e.device = device;
+    if (!SUCCEEDS(cen_pool_capture_begin(pool, stream_of(a, device), id))) {
+        return;
+    }
+    cen_status status = cen_pool_alloc(pool, e.bytes, stream_of(a, device), &e.block);
+    HOLDS(status == CEN_OK || status == CEN_ERR_DEVICE_MEMORY);
+    if (!status) {
+        note(a, &e, true);
+        visit(a, &e, device, false);
+        visit(a, &e, device, true);
+        note(a, &e, false);
+        SUCCEEDS(cen_pool_free(pool, e.block, stream_of(a, device)));
+    }
+    SUCCEEDS(cen_pool_capture_end(pool, stream_of(a, device)));
+    SUCCEEDS(cen_pool_capture_release(pool, id));
+}
+
 static void do_other(actor *a) {
     world *w = &a->m->w;
     int device = (int)below(a, w->count);
     uint64_t returned;
     cen_global_room room;
-    switch (below(a, 5)) {
+    switch (below(a, 7)) {
     case 0:
-        SUCCEEDS(cen_global_reclaim(w->global, device, below(a, 16) * MIB, below(a, 2), &returned));
+        SUCCEEDS_UNLESS_CAPTURING(
+            cen_global_reclaim(w->global, device, below(a, 16) * MIB, below(a, 2), &returned));
         break;
     case 1:
-        SUCCEEDS(cen_pool_trim(pool_of(w, device), below(a, 32) * MIB, below(a, 2), &returned));
+        SUCCEEDS_UNLESS_CAPTURING(
+            cen_pool_trim(pool_of(w, device), below(a, 32) * MIB, below(a, 2), &returned));
+        break;
+    case 4:
+        do_defragment(a);
+        break;
+    case 5:
+        do_capture(a, device);
         break;
     case 2:
         SUCCEEDS(cen_global_available(w->global, (int)below(a, w->count + 2) - 2, &room));
@@ -277,7 +383,7 @@ static void run(void **state, uint64_t seed, bool at_once, int steps) {
     options.pool = (cen_pool_options){.size = sizeof options.pool, .driver_share = 0.5};
     options.pool.page_bytes = seed % 2 ? 0 : 2 * MIB;
     m.w = world_open(state, ROOM, &options);
-    uint64_t borrows = 0, failures = 0;
+    uint64_t borrows = 0, failures = 0, moved = 0;
     for (int i = 0; i < THREADS; i++) {
         actor *a = &m.actors[i];
         a->m = &m;
@@ -289,11 +395,12 @@ static void run(void **state, uint64_t seed, bool at_once, int steps) {
         pthread_join(m.actors[i].thread, NULL);
         borrows += m.actors[i].borrows;
         failures += m.actors[i].failures;
+        moved += m.actors[i].moved;
     }
     no_more(&m);
     settle(&m.w);
     no_mismatches(&m.w);
-    assert_true(borrows > 0 && failures > 0); /* it was tight */
+    assert_true(borrows > 0 && failures > 0 && moved > 0); /* it was tight */
     for (int i = 0; i < THREADS; i++) {
         while (m.actors[i].count) {
             do_free(&m.actors[i]);
