@@ -33,8 +33,8 @@ static lent borrow(void **state) {
     }
     cen_device *devices[] = {t.w.device, t.peer};
     cen_global_options options = {.size = sizeof options};
-    options.pool = (cen_pool_options){
-        .size = sizeof options.pool, .page_bytes = 4 * MIB, .driver_share = 1};
+    options.pool =
+        (cen_pool_options){.size = sizeof options.pool, .page_bytes = 4 * MIB, .driver_share = 1};
     OK(cen_global_create(devices, 2, &options, &t.global));
     t.w.pool = cen_global_pool(t.global, 0);
     for (int i = 0; i < BLOCKS; i++) {
@@ -119,7 +119,8 @@ static uint64_t bring_home(lent *t) {
     return moved;
 }
 
-/* Whole pages of the device's own went back to the driver: new ones are made for those that come. */
+/* Whole pages of the device's own went back to the driver: new ones are made for those that come.
+ */
 static void blocks_come_home(void **state) {
     lent t = borrow(state);
     assert_int_equal(bring_home(&t), 0);
