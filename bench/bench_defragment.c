@@ -35,7 +35,8 @@ static void print_log(void *arg, cen_log_level level, const char *message) {
     fprintf(stderr, "bench_defragment: %s\n", message);
 }
 
-/* Bytes copied in a second, both ways of looking at it: a byte that is read and written counts once.
+/* Bytes copied in a second, both ways of looking at it: a byte that is read and written counts
+ * once.
  */
 static bench_measure copy_rate(uint64_t bytes) {
     double samples[RUNS];
@@ -84,8 +85,8 @@ static void mark(cen_pool *pool, const herd *h, size_t i, bool check) {
     need(!check || (seen[0] == number && seen[1] == number), "the contents of a moved block");
 }
 
-/* Whether a block stays: a quarter of each page in one half, three quarters in the other; those that
- * stay or go lie side by side, or apart from each other. */
+/* Whether a block stays: a quarter of each page in one half, three quarters in the other; those
+ * that stay or go lie side by side, or apart from each other. */
 static bool stays(const herd *h, size_t i, bool apart) {
     bool full = i < h->count / 2;
     bool quarter = apart ? i % 4 == 0 : i % h->per_page < h->per_page / 4;

@@ -5,7 +5,7 @@
  *                      (10000000);
  *                      CENOTE_BENCH_SVG: where to draw the first seed's month.
  *
- * Everything is 1/64 of its size: a device of 32 GiB has 512 MiB, pages of 32 MiB have 512 KiB, and
+ * Everything is 1/64 of its size: a device of 32 GiB has 512 MiB, pages of 64 MiB have 1 MiB, and
  * the smallest block, of 2 MiB, has 33 KiB. Nothing is written to blocks; what moves is copied. The
  * demand rises and falls by day and week, and the sizes drift; one block in ten lives for hours to
  * days, the others for moments to an hour. Seven in ten are movable. The pool's clock is the
@@ -19,14 +19,16 @@
 #include "cenote/cenote.h"
 
 #define SCALE    64
-#define CAPACITY (((uint64_t)32 << 30) / SCALE)
-#define PAGE     (((uint64_t)32 << 20) / SCALE)
+#define CAPACITY ((uint64_t)512 << 20) /* 32 GiB, scaled */
+#define PAGE     (((uint64_t)64 << 20) / SCALE)
 #define SMALLEST ((double)(33 << 10))
 #define MONTH_US (30.0 * 24 * 3600 * 1e6)
 #define EVERY_US ((uint64_t)3600 * 1000000)
 #define MOVABLE  0.7
 
 enum { SEEDS = 3, MOST = 1 << 16 };
+
+static const double capacity = (double)CAPACITY;
 
 typedef struct block {
     uint64_t end; /* the call that frees it */
@@ -108,7 +110,7 @@ static block pop(month *m) {
 static uint64_t demand(const month *m) {
     double day = m->now_us / (24 * 3600e6), turn = 2 * 3.14159265358979;
     double wave = 0.55 + 0.2 * sin(turn * day) + 0.08 * sin(turn * day / 7);
-    return (uint64_t)(wave * (double)CAPACITY);
+    return (uint64_t)(wave * capacity);
 }
 
 /* From 2 MiB to 512 MiB, evenly by their logarithm, about a middle that drifts over the days. */
@@ -127,9 +129,8 @@ static uint64_t lifetime(month *m) {
 static void allocate(month *m) {
     block b = {.bytes = size_of(m)};
     b.end = m->call + lifetime(m);
-    cen_status status = chance(m) < MOVABLE
-                            ? cen_movable_alloc(m->pool, b.bytes, 0, &b.movable)
-                            : cen_pool_alloc(m->pool, b.bytes, 0, &b.plain);
+    cen_status status = chance(m) < MOVABLE ? cen_movable_alloc(m->pool, b.bytes, 0, &b.movable)
+                                            : cen_pool_alloc(m->pool, b.bytes, 0, &b.plain);
     need(!status, "allocating");
     m->live += b.bytes;
     push(m, b);
@@ -137,8 +138,7 @@ static void allocate(month *m) {
 
 static void release(month *m) {
     block b = pop(m);
-    need(!(b.plain ? cen_pool_free(m->pool, b.plain, 0)
-                   : cen_movable_free(m->pool, b.movable, 0)),
+    need(!(b.plain ? cen_pool_free(m->pool, b.plain, 0) : cen_movable_free(m->pool, b.movable, 0)),
          "freeing");
     m->live -= b.bytes;
 }
@@ -148,8 +148,8 @@ static void note(month *m) {
     need(!cen_pool_get_stats(m->pool, &stats), "figures");
     need(stats.requested_bytes == m->live && stats.blocks == m->count, "keeping count");
     month_series *s = m->series;
-    s->live[s->count] = (double)stats.requested_bytes / (double)CAPACITY;
-    s->reserved[s->count++] = (double)stats.reserved_bytes / (double)CAPACITY;
+    s->live[s->count] = (double)stats.requested_bytes / capacity;
+    s->reserved[s->count++] = (double)stats.reserved_bytes / capacity;
 }
 
 /* --- the month --- */
@@ -183,11 +183,12 @@ static outcome live_through(uint64_t seed, uint64_t calls, const cen_defragment_
     }
     outcome o = {.seconds = (double)(bench_now() - start) / 1e9};
     need(!cen_pool_verify(m.pool), "checking the pool");
-    for (size_t i = MONTH_POINTS / 60; i < series->count; i++) { /* without the first half day */
+    const size_t first = MONTH_POINTS / 60; /* without the first half day */
+    for (size_t i = first; i < series->count; i++) {
         o.utilisation += series->live[i] / series->reserved[i];
         o.reserved += series->reserved[i];
     }
-    double points = (double)(series->count - MONTH_POINTS / 60);
+    double points = (double)(series->count - first);
     o.utilisation *= 100 / points;
     o.reserved *= 100 / points;
     while (m.count) {

@@ -36,10 +36,11 @@ static void area(FILE *out, const double *values, size_t count) {
 static void axes(FILE *out) {
     for (int share = 0; share <= 100; share += 20) {
         double y = y_of(share / 100.0);
-        fprintf(out,
-                "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#ccc\" "
-                "stroke-width=\"0.5\"/>\n<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%d%%</text>\n",
-                LEFT, LEFT + WIDTH, y, y, LEFT - 6, y + 4, share);
+        fprintf(
+            out,
+            "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#ccc\" "
+            "stroke-width=\"0.5\"/>\n<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%d%%</text>\n",
+            LEFT, LEFT + WIDTH, y, y, LEFT - 6, y + 4, share);
     }
     for (int day = 0; day <= 30; day += 5) {
         fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%d</text>\n",
@@ -50,14 +51,16 @@ static void axes(FILE *out) {
 }
 
 static void legend(FILE *out) {
-    double x = LEFT;
-    fprintf(out, "<rect x=\"%.0f\" y=\"14\" width=\"14\" height=\"10\" fill=\"#dce8f5\"/>\n"
-            "<text x=\"%.0f\" y=\"23\">in use</text>\n", x, x + 20);
+    int x = LEFT;
+    fprintf(out,
+            "<rect x=\"%d\" y=\"14\" width=\"14\" height=\"10\" fill=\"#dce8f5\"/>\n"
+            "<text x=\"%d\" y=\"23\">in use</text>\n",
+            x, x + 20);
     x += 80;
     for (int way = 0; way < MONTH_WAYS; way++, x += 170) {
         fprintf(out,
-                "<line x1=\"%.0f\" x2=\"%.0f\" y1=\"19\" y2=\"19\" stroke=\"%s\" "
-                "stroke-width=\"2\"/>\n<text x=\"%.0f\" y=\"23\">held, %s</text>\n",
+                "<line x1=\"%d\" x2=\"%d\" y1=\"19\" y2=\"19\" stroke=\"%s\" "
+                "stroke-width=\"2\"/>\n<text x=\"%d\" y=\"23\">held, %s</text>\n",
                 x, x + 14, colours[way], x + 20, month_ways[way]);
     }
 }

@@ -1,4 +1,5 @@
-/* The picture of bench_month: what is held and what is in use of a device over a month, each way. */
+/* The picture of bench_month: what is held and what is in use of a device over a month, each way.
+ */
 #ifndef CENOTE_MONTH_SVG_H
 #define CENOTE_MONTH_SVG_H
 

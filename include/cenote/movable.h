@@ -1,9 +1,11 @@
 /* Movable blocks and defragmentation of a local pool.
  *
  * A movable block is known by a handle. It has an address only while it is pinned; unpinned, the
- * pool may copy it elsewhere to make whole pages free. Moves are stream-ordered: they come after
- * the work of the streams that unpinned the block and before that of the stream that pins it next,
- * and nobody waits on the host. Any thread may call. */
+ * pool may copy it elsewhere to make whole pages free: when asked, by a policy, or before an
+ * allocation fails. Moves are stream-ordered: they come after the work of the streams that unpinned
+ * the block and before that of the stream that pins it next, and nobody waits on the host. The
+ * address is for work on the block only: cen_pool_free and cen_pool_use refuse it. Any thread may
+ * call. */
 #ifndef CENOTE_MOVABLE_H
 #define CENOTE_MOVABLE_H
 
@@ -21,9 +23,9 @@ typedef uint64_t cen_movable; /* never 0; a freed one is not given out again soo
 CEN_API cen_status cen_movable_alloc(cen_pool *pool, size_t bytes, cen_stream stream,
                                      cen_movable *handle);
 
-/* Fixes the block and gives its address, valid until the matching unpin, for work on `stream`,
- * which is ordered behind the last move. Pins nest, also by several streams. Pin before a graph is
- * captured, and unpin when the graph is gone. CEN_ERR_NOT_FOUND: no such handle, or freed;
+/* Fixes the block where it is and gives its address, valid until the matching unpin, for work on
+ * `stream`, which is ordered behind the last move. Pins nest, also by several streams. Pin before a
+ * graph is captured, and unpin when the graph is gone. CEN_ERR_NOT_FOUND: no such handle, or freed;
  * CEN_ERR_CAPTURE: a stream captures and the last move is not known to be complete. */
 CEN_API cen_status cen_movable_pin(cen_pool *pool, cen_movable handle, cen_stream stream,
                                    void **addr);
@@ -36,8 +38,9 @@ CEN_API cen_status cen_movable_unpin(cen_pool *pool, cen_movable handle, cen_str
  * it. CEN_ERR_NOT_FOUND; CEN_ERR_BUSY: it is pinned, and stays. */
 CEN_API cen_status cen_movable_free(cen_pool *pool, cen_movable handle, cen_stream stream);
 
-/* Moves one block now if it helps (`to` other pages that are fuller); for tests and for those who
- * know better. CEN_ERR_BUSY: it is pinned; CEN_ERR_DEVICE_MEMORY: nowhere to move it. */
+/* Moves one block now into the best hole of other pages, of those in use if they have one; for
+ * tests and for those who know better. CEN_ERR_NOT_FOUND; CEN_ERR_BUSY: it is pinned;
+ * CEN_ERR_CAPTURE: a stream captures; CEN_ERR_DEVICE_MEMORY: no other page has a hole for it. */
 CEN_API cen_status cen_movable_move(cen_pool *pool, cen_movable handle);
 
 /* The size that was asked for. */
@@ -48,7 +51,8 @@ typedef struct cen_defragment_options {
     size_t size;
     uint64_t keep_bytes; /* return idle pages while more than this is reserved; 0: all of them,
                             UINT64_MAX: none, which puts them side by side instead */
-    uint64_t budget_us;  /* stop after about so long; 0: when nothing is left to do */
+    uint64_t budget_us;  /* stop after about so long by the pool's clock, what `wait` waits for
+                            apart; 0: when nothing is left to do */
     bool compact;        /* copy movable blocks together, so that more pages become idle */
     bool wait;           /* wait for pending frees and for copies, so that they count */
 } cen_defragment_options;

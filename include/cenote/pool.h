@@ -70,9 +70,9 @@ CEN_API cen_status cen_pool_create(cen_device *device, const cen_pool_options *o
 CEN_API cen_status cen_pool_destroy(cen_pool *pool);
 
 /* Allocates `bytes` for work on `stream`. 0 bytes give NULL. Errors: CEN_ERR_DEVICE_MEMORY after
- * the whole ladder (wait for pending frees, other streams' idle memory, remap, trim, the retry
- * callback) failed, with the sums in the log and in cen_pool_last_failure; CEN_ERR_FORKED; others
- * of the device. */
+ * the whole ladder (wait for pending frees, other streams' idle memory, remap, moving movable
+ * blocks, trim, the retry callback) failed, with the sums in the log and in cen_pool_last_failure;
+ * CEN_ERR_FORKED; others of the device. */
 CEN_API cen_status cen_pool_alloc(cen_pool *pool, size_t bytes, cen_stream stream, void **block);
 
 /* The same, aligned to `alignment`, a power of two. CEN_ERR_INVALID if it is not one or exceeds
@@ -82,8 +82,8 @@ CEN_API cen_status cen_pool_alloc_aligned(cen_pool *pool, size_t bytes, size_t a
 
 /* Frees a block for reuse after the work submitted so far to `stream` and to the streams named with
  * cen_pool_use. NULL is ignored. CEN_ERR_FOREIGN_POINTER, CEN_ERR_DOUBLE_FREE: the pool is
- * unchanged. A block used on a stream other than `stream` without cen_pool_use is the caller's to
- * order. */
+ * unchanged; CEN_ERR_INVALID: a movable block (cenote/movable.h). A block used on a stream other
+ * than `stream` without cen_pool_use is the caller's to order. */
 CEN_API cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream);
 
 /* Says that work submitted to `stream` uses the block: it is not reused before that work is done.

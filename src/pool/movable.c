@@ -74,6 +74,10 @@ static cen_status alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *s, cen_mov
         return ceni_fail(CEN_ERR_CAPTURE, "cen_movable_alloc: the stream is in a private pool, "
                                           "whose blocks stay where they are");
     }
+    if (bytes > SIZE_IN_SENSE) {
+        return ceni_fail(CEN_ERR_DEVICE_MEMORY, "cen_movable_alloc: no device holds %llu bytes",
+                         (unsigned long long)bytes);
+    }
     uint64_t unit = CEN_POOL_ALIGNMENT, size = (bytes + unit - 1) & ~(unit - 1);
     size = size > CENI_SLAB_LIMIT ? size : CENI_SLAB_LIMIT + unit;
     ceni_use *uses = NULL;
@@ -107,10 +111,13 @@ static cen_status alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *s, cen_mov
     return CEN_OK;
 }
 
-/* Looks up the stream and takes the lock. */
+/* Looks up the stream and takes the lock; `wrong`: what is with the call's arguments, or NULL. */
 static cen_status enter(cen_pool *pool, cen_stream handle, bool named, const char *call,
-                        ceni_pstream **stream) {
+                        const char *wrong, ceni_pstream **stream) {
     cen_status status = ceni_pool_refuse(pool, call);
+    if (!status && wrong) {
+        status = ceni_fail(CEN_ERR_INVALID, "%s: %s", call, wrong);
+    }
     if (status) {
         return status;
     }
@@ -128,16 +135,9 @@ static void leave(cen_pool *pool) {
 }
 
 cen_status cen_movable_alloc(cen_pool *pool, size_t bytes, cen_stream stream, cen_movable *handle) {
-    if (pool && (!bytes || !handle)) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_movable_alloc: %s",
-                         bytes ? "handle is NULL" : "bytes is 0");
-    }
-    if (bytes > SIZE_IN_SENSE) {
-        return ceni_fail(CEN_ERR_DEVICE_MEMORY, "cen_movable_alloc: no device holds %zu bytes",
-                         bytes);
-    }
     ceni_pstream *s;
-    cen_status status = enter(pool, stream, false, "cen_movable_alloc", &s);
+    const char *wrong = !handle ? "handle is NULL" : !bytes ? "bytes is 0" : NULL;
+    cen_status status = enter(pool, stream, false, "cen_movable_alloc", wrong, &s);
     if (status) {
         return status;
     }
@@ -164,12 +164,10 @@ static cen_status order_behind_move(cen_pool *pool, const ceni_block *block, cen
 }
 
 cen_status cen_movable_pin(cen_pool *pool, cen_movable handle, cen_stream stream, void **addr) {
-    if (pool && !addr) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_movable_pin: addr is NULL");
-    }
     ceni_pstream *s;
     ceni_movable *m;
-    cen_status status = enter(pool, stream, false, "cen_movable_pin", &s);
+    cen_status status =
+        enter(pool, stream, false, "cen_movable_pin", addr ? NULL : "addr is NULL", &s);
     if (status) {
         return status;
     }
@@ -187,7 +185,7 @@ cen_status cen_movable_pin(cen_pool *pool, cen_movable handle, cen_stream stream
 cen_status cen_movable_unpin(cen_pool *pool, cen_movable handle, cen_stream stream) {
     ceni_pstream *s;
     ceni_movable *m;
-    cen_status status = enter(pool, stream, true, "cen_movable_unpin", &s);
+    cen_status status = enter(pool, stream, true, "cen_movable_unpin", NULL, &s);
     if (status) {
         return status;
     }
@@ -242,7 +240,7 @@ static cen_status free_block(cen_pool *pool, ceni_block *b, ceni_pstream *stream
 cen_status cen_movable_free(cen_pool *pool, cen_movable handle, cen_stream stream) {
     ceni_pstream *s;
     ceni_movable *m;
-    cen_status status = enter(pool, stream, true, "cen_movable_free", &s);
+    cen_status status = enter(pool, stream, true, "cen_movable_free", NULL, &s);
     if (status) {
         return status;
     }

@@ -382,8 +382,11 @@ uint64_t ceni_line_free(const ceni_line *line);
 /* The largest free block of a line, whoever may have it. */
 uint64_t ceni_line_largest(const ceni_line *line);
 
-/* grow.c: more memory behind a line. Free blocks of `stream` appear; the caller searches again. */
+/* plain.c: a line's addresses, and memory behind it where there is no virtual memory management. */
 cen_status ceni_line_open(cen_pool *pool, ceni_line *line);
+cen_status ceni_line_grow_plain(cen_pool *pool, ceni_line *line, uint64_t need, bool must);
+
+/* grow.c: more memory behind a line. Free blocks of `stream` appear; the caller searches again. */
 /* Maps idle pages where `need` bytes lack the least, and creates the rest; `must`: whatever it
  * costs, and no more than needed. */
 cen_status ceni_line_grow(cen_pool *pool, ceni_line *line, uint64_t need, ceni_pstream *stream,
@@ -431,6 +434,9 @@ void ceni_arenas_reap(cen_pool *pool);
 /* stream.c; finding a stream is in lookup.h */
 /* Adds one with the lock held; NULL: no host memory. */
 ceni_pstream *ceni_stream_enter(cen_pool *pool, cen_stream handle);
+/* That of work submitted last: nothing was to a released stream since the mark that its release
+ * made. */
+uint64_t ceni_stream_epoch(const ceni_pstream *stream);
 /* The epoch of a free made now. */
 uint64_t ceni_stream_freeing(cen_pool *pool, ceni_pstream *stream);
 /* Whether a stream that the pool was told of is being captured. Breaks no capture. */
@@ -444,19 +450,20 @@ void ceni_streams_lose(cen_pool *pool);
 void ceni_pool_poll(cen_pool *pool);
 void ceni_pool_settle(cen_pool *pool, bool mark);
 cen_status ceni_pool_drain(cen_pool *pool);
-/* Uses end with what was submitted so far. */
-void ceni_uses_end(ceni_use *uses);
 /* The uses have ended, each with its epoch. */
 cen_status ceni_pending_add(cen_pool *pool, ceni_block *block, void *object, ceni_use *uses);
-void ceni_uses_free(ceni_use *uses);
+
+/* uses.c */
 cen_status ceni_use_add(ceni_use **uses, ceni_pstream *stream);
+ceni_use *ceni_use_of(ceni_use *uses, const ceni_pstream *stream);
 /* Takes it out of the list; NULL: it is not in it. */
 ceni_use *ceni_use_take(ceni_use **uses, const ceni_pstream *stream);
 void ceni_use_drop(ceni_use **uses, const ceni_pstream *stream);
+/* Uses end with what was submitted so far. */
+void ceni_uses_end(ceni_use *uses);
 /* Drops those that the host has seen complete. */
 void ceni_uses_prune(ceni_use **uses);
-ceni_use *ceni_use_of(ceni_use *uses, const ceni_pstream *stream);
-
+void ceni_uses_free(ceni_use *uses);
 /* slab.c */
 cen_status ceni_slab_alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *stream, void **object);
 cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_pstream *stream);

@@ -34,13 +34,12 @@ ceni_pstream *ceni_stream_add(cen_pool *pool, cen_stream handle) {
     return s;
 }
 
-/* Nothing was submitted to a released stream since the mark that its release made. */
-static uint64_t epoch_now(const ceni_pstream *stream) {
+uint64_t ceni_stream_epoch(const ceni_pstream *stream) {
     return atomic_load(&stream->retired) ? stream->epoch - 1 : stream->epoch;
 }
 
 uint64_t ceni_stream_freeing(cen_pool *pool, ceni_pstream *stream) {
-    uint64_t epoch = epoch_now(stream);
+    uint64_t epoch = ceni_stream_epoch(stream);
     if (epoch > stream->freed_epoch) {
         stream->freed_epoch = epoch;
         pool->freeing_streams++;
@@ -350,69 +349,6 @@ cen_status ceni_stream_order(cen_pool *pool, ceni_pstream *after, ceni_pstream *
         sync->epoch = mark->epoch;
     }
     return status;
-}
-
-ceni_use *ceni_use_of(ceni_use *uses, const ceni_pstream *stream) {
-    while (uses && uses->stream != stream) {
-        uses = uses->next;
-    }
-    return uses;
-}
-
-cen_status ceni_use_add(ceni_use **uses, ceni_pstream *stream) {
-    if (ceni_use_of(*uses, stream)) {
-        return CEN_OK;
-    }
-    ceni_use *use = ceni_calloc(1, sizeof *use);
-    if (!use) {
-        return CEN_ERR_HOST_MEMORY;
-    }
-    use->stream = stream;
-    use->next = *uses;
-    *uses = use;
-    return CEN_OK;
-}
-
-ceni_use *ceni_use_take(ceni_use **uses, const ceni_pstream *stream) {
-    while (*uses && (*uses)->stream != stream) {
-        uses = &(*uses)->next;
-    }
-    ceni_use *use = *uses;
-    if (use) {
-        *uses = use->next;
-        use->next = NULL;
-    }
-    return use;
-}
-
-void ceni_use_drop(ceni_use **uses, const ceni_pstream *stream) {
-    ceni_free(ceni_use_take(uses, stream));
-}
-
-void ceni_uses_prune(ceni_use **uses) {
-    while (*uses) {
-        ceni_use *use = *uses;
-        if (!ceni_stream_passed(use->stream, use->epoch)) {
-            uses = &use->next;
-            continue;
-        }
-        *uses = use->next;
-        ceni_free(use);
-    }
-}
-
-void ceni_uses_end(ceni_use *uses) {
-    for (; uses; uses = uses->next) {
-        uses->epoch = epoch_now(uses->stream);
-    }
-}
-
-void ceni_uses_free(ceni_use *uses) {
-    while (uses) {
-        ceni_use *next = uses->next;
-        ceni_free(uses);
-        uses = next;
-    }
 }
 
 cen_status ceni_pending_add(cen_pool *pool, ceni_block *block, void *object, ceni_use *uses) {

@@ -113,7 +113,7 @@ static void blocks_over_several_pages_move(void **state) {
     for (int i = 0; i < 3; i++) {
         check_herd(&w, &h[i], i);
     }
-    r = defragment(&w, (cen_defragment_options){.compact = true, .wait = true});
+    (void)defragment(&w, (cen_defragment_options){.compact = true, .wait = true});
     for (int i = 0; i < 3; i++) {
         part(&w, &h[i]);
     }
@@ -191,16 +191,16 @@ static void idle_pages_come_side_by_side(void **state) {
     herd h = graze(&w, 32, 2 * MIB);
     thin(&w, &h, 2);
     if (w.f->plain) {
-        cen_defragment_report r = defragment(
-            &w, (cen_defragment_options){.keep_bytes = UINT64_MAX, .wait = true});
+        cen_defragment_report r =
+            defragment(&w, (cen_defragment_options){.keep_bytes = UINT64_MAX, .wait = true});
         assert_int_equal(r.regrouped_bytes, 0);
         assert_int_equal(r.returned_bytes, 0);
         part(&w, &h);
         world_close(&w);
         return;
     }
-    cen_defragment_report r = defragment(&w, (cen_defragment_options){
-        .keep_bytes = 48 * MIB, .wait = true});
+    cen_defragment_report r =
+        defragment(&w, (cen_defragment_options){.keep_bytes = 48 * MIB, .wait = true});
     assert_int_equal(r.returned_bytes, 16 * MIB);
     assert_int_equal(r.largest_before, 2 * MIB);
     assert_int_equal(r.largest_after, 16 * MIB);

@@ -1,6 +1,6 @@
-/* Every device call and every piece of host memory that moving and defragmenting ask for fails once,
- * and then for good: whatever the pool answers, its invariants hold, contents stay, handles work,
- * and in the end everything goes back.
+/* Every device call and every piece of host memory that moving and defragmenting ask for fails
+ * once, and then for good: whatever the pool answers, its invariants hold, contents stay, handles
+ * work, and in the end everything goes back.
  *
  * One program is run again and again; the n-th call fails, for n from 1 on until the program does
  * not come that far. */
@@ -73,8 +73,7 @@ static void take(trial *t, size_t bytes, int stream) {
 }
 
 static void drop(trial *t, int i, int stream) {
-    if (t->items[i].m &&
-        !cen_movable_free(t->w.pool, t->items[i].m, t->w.streams[stream])) {
+    if (t->items[i].m && !cen_movable_free(t->w.pool, t->items[i].m, t->w.streams[stream])) {
         t->items[i].m = 0;
     }
     verify(t);
@@ -198,8 +197,8 @@ static void each(const world *w, ceni_fault_arm *arm) {
 
 static void memory_calls_fail(void **state) {
     static const enum ceni_dev_op with_vmm[] = {
-        CENI_OP_page_create,   CENI_OP_page_release,  CENI_OP_page_map,      CENI_OP_page_unmap,
-        CENI_OP_page_access,   CENI_OP_stream_create, CENI_OP_event_create,  CENI_OP_copy};
+        CENI_OP_page_create, CENI_OP_page_release,  CENI_OP_page_map,     CENI_OP_page_unmap,
+        CENI_OP_page_access, CENI_OP_stream_create, CENI_OP_event_create, CENI_OP_copy};
     static const enum ceni_dev_op plain[] = {CENI_OP_segment_alloc, CENI_OP_segment_free,
                                              CENI_OP_stream_create, CENI_OP_copy};
     world w = start(state);

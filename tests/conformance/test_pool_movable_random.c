@@ -264,8 +264,9 @@ static void step(model *m) {
     static const struct {
         int share;
         void (*fn)(model *m);
-    } kinds[] = {{260, do_alloc}, {240, do_free},       {200, do_use},   {120, do_pin}, {120, do_move},
-                 {25, do_hold},   {15, do_defragment}, {10, do_capture}, {10, do_policy}};
+    } kinds[] = {{260, do_alloc},     {240, do_free},   {200, do_use},
+                 {120, do_pin},       {120, do_move},   {25, do_hold},
+                 {15, do_defragment}, {10, do_capture}, {10, do_policy}};
     int at = (int)dice(m, 1000);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if ((at -= kinds[i].share) < 0) {
