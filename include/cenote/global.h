@@ -92,7 +92,8 @@ typedef struct cen_global_request {
     uint64_t stripe_bytes; /* STRIPED: rounded up to the granularity; default: a 64th of the block,
                               at least 2 MiB */
     const double *weights; /* WEIGHTED, STRIPED: one for each device, none negative, some positive;
-                              NULL: by the room that each has, stripes equally */
+                              NULL: by the room that each has, stripes equally. One that is not 0
+                              for a device out of reach: CEN_ERR_UNSUPPORTED */
 } cen_global_request;
 
 /* Where a block lies. */
@@ -103,7 +104,8 @@ typedef struct cen_global_report {
     uint64_t device_bytes[CEN_GLOBAL_DEVICES]; /* of mapped_bytes, by device */
     uint64_t host_bytes;
     uint64_t reachable; /* bit n: device n has access to all of it */
-    uint64_t driver_ns; /* host time of the driver calls that made it; 0 from a local pool */
+    uint64_t driver_ns; /* host time of the driver calls that made it; 0 from a local pool, or where
+                           a range that was kept is given out again */
     bool local_pool;    /* a block of the local pool of the device asked for */
 } cen_global_report;
 
@@ -139,7 +141,8 @@ CEN_API cen_status cen_global_home(cen_global *global, const void *byte, int *de
 /* Room of a device, of the host or of all, in bytes. */
 typedef struct cen_global_room {
     uint64_t total_bytes; /* of memory; the host: what it may be asked for, UINT64_MAX: unlimited */
-    uint64_t free_bytes;  /* as the driver says, less what it was seen not to give */
+    uint64_t free_bytes;  /* as the driver says, less what it was seen not to give; the host: what
+                             it may still be asked for, kept_bytes included */
     uint64_t idle_bytes;  /* in idle pages of its local pool, whoever's pages they are; the host: in
                              idle pages of its memory, which the local pools count, too */
     uint64_t pool_bytes;  /* of its memory, held by its local pool */
@@ -148,10 +151,12 @@ typedef struct cen_global_room {
     uint64_t borrowed_bytes;  /* of others' memory, held by its local pool */
     uint64_t kept_bytes;      /* of its memory, kept by the global pool for the next block alike */
     uint64_t pending_bytes;   /* of global_bytes: freed, still used by a stream; the host: 0 */
-    uint64_t available_bytes; /* free, idle and kept: what an allocation can get without anybody
-                                 freeing; of the host only what is free */
+    uint64_t available_bytes; /* free, idle and kept of its own memory, borrowers' idle pages
+                                 included: what an allocation can get without anybody freeing; the
+                                 host: free_bytes */
     uint64_t largest_bytes;   /* the largest block obtainable for the device: of its own memory; of
-                                 CEN_GLOBAL_ALL: over all devices that reach each other */
+                                 CEN_GLOBAL_ALL: over all devices that reach each other, or on the
+                                 host if that has more */
     bool lost;
 } cen_global_room;
 /* Looks without waiting; also finishes frees that are complete. */
