@@ -28,6 +28,7 @@
 #define CENI_SMALL_LIMIT  ((uint64_t)1 << 20)  /* below: the small line */
 #define CENI_MEDIUM_LIMIT ((uint64_t)4 << 20)  /* below: the medium line */
 #define CENI_SLAB_LIMIT   ((uint64_t)32 << 10) /* up to this: slabs */
+#define CENI_SIZE_MAX     ((uint64_t)1 << 46)  /* no device holds more; more cannot be rounded */
 #define CENI_GRANULE_BITS 15 /* of the index: no two owners start in one granule */
 #define CENI_CLASSES      20
 #define CENI_BINS         576
@@ -309,6 +310,15 @@ struct cen_pool {
 
     _Alignas(64) _Atomic int64_t requested_shards; /* written under a shard's lock */
 };
+
+/* What a block takes for `bytes` that slabs do not serve. No two blocks begin in one granule of the
+ * index. */
+static inline uint64_t ceni_block_bytes(uint64_t bytes) {
+    uint64_t unit = CEN_POOL_ALIGNMENT, size = (bytes + unit - 1) & ~(unit - 1);
+    return size > CENI_SLAB_LIMIT ? size : CENI_SLAB_LIMIT + unit;
+}
+
+#define CENI_MIB(bytes) ((double)(bytes) / (1 << 20)) /* for messages */
 
 /* pool.c */
 /* CEN_ERR_INVALID: pool is NULL; CEN_ERR_FORKED: it is another process's. Logged. */
