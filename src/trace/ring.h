@@ -64,8 +64,9 @@ extern ceni_trace_state ceni_trace;
 ceni_ring *ceni_ring_own(void);
 /* Makes room in the own, full ring, between enter and leave; false: no memory, and counted. */
 bool ceni_ring_make_room(ceni_ring *ring);
-/* Writes what the own ring holds; between enter and leave. */
-void ceni_ring_flush(ceni_ring *ring);
+/* Writes what the own ring holds; between enter and leave. A failure was logged and has ended the
+ * trace. */
+cen_status ceni_ring_flush(ceni_ring *ring);
 /* Turns the trace off and waits until no thread is in a ring. state.lock is held. */
 void ceni_rings_halt(void);
 /* Writes what all rings hold, after ceni_rings_halt. */
@@ -121,7 +122,7 @@ static inline void ceni_ring_commit(ceni_ring *ring) {
     uint32_t count = atomic_load_explicit(&ring->count, memory_order_relaxed) + 1;
     atomic_store_explicit(&ring->count, count, memory_order_relaxed);
     if (count == ring->capacity) {
-        ceni_ring_flush(ring);
+        (void)ceni_ring_flush(ring);
     }
 }
 
