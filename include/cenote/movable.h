@@ -51,11 +51,11 @@ typedef struct cen_defragment_options {
     size_t size;
     uint64_t keep_bytes; /* return idle pages while more than this is reserved; 0: all of them,
                             UINT64_MAX: none, which puts them side by side instead */
-    uint64_t budget_us;  /* begin nothing new after about so long by the pool's clock, but no wait is
-                            cut short; 0: go on until nothing is left to do */
-    bool compact;        /* copy movable blocks together, so that more pages become idle */
-    bool wait;           /* wait for pending frees and for copies, so that they count; without it a
-                            page that work may still use is not returned by this call */
+    uint64_t budget_us; /* begin nothing new after about so long by the pool's clock, but no wait is
+                           cut short; 0: go on until nothing is left to do */
+    bool compact;       /* copy movable blocks together, so that more pages become idle */
+    bool wait;          /* wait for pending frees and for copies, so that they count; without it a
+                           page that work may still use is not returned by this call */
 } cen_defragment_options;
 
 typedef struct cen_defragment_report {

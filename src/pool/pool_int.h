@@ -304,8 +304,8 @@ struct cen_pool {
     size_t movable_count, movable_capacity;
     size_t movable_live;
     size_t movable_awaited; /* handles taken for blocks that are being obtained */
-    uint32_t free_movable; /* the number of the first with nothing; 0: none */
-    ceni_pstream *mover;   /* the stream that copies blocks elsewhere, once there is one */
+    uint32_t free_movable;  /* the number of the first with nothing; 0: none */
+    ceni_pstream *mover;    /* the stream that copies blocks elsewhere, once there is one */
 
     _Alignas(64) _Atomic int64_t requested_shards; /* written under a shard's lock */
 };
