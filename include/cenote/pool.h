@@ -87,7 +87,7 @@ CEN_API cen_status cen_pool_alloc_aligned(cen_pool *pool, size_t bytes, size_t a
 CEN_API cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream);
 
 /* Says that work submitted to `stream` uses the block: it is not reused before that work is done.
- */
+ * CEN_ERR_FOREIGN_POINTER, CEN_ERR_DOUBLE_FREE; CEN_ERR_INVALID: a movable block. */
 CEN_API cen_status cen_pool_use(cen_pool *pool, void *block, cen_stream stream);
 
 /* The size that was asked for. */

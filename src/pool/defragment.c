@@ -14,10 +14,6 @@
 #define LOOK_EVERY    64   /* frees between two looks at the threshold, at least ... */
 #define LOOK_MOST     4096 /* ... and at most, when nothing could be done the last times */
 
-static uint64_t least(uint64_t a, uint64_t b) {
-    return a < b ? a : b;
-}
-
 /* --- a pool as a whole --- */
 
 typedef struct work {
@@ -73,7 +69,7 @@ static void return_idle(work *w) {
     uint64_t part = before > keep ? (before - keep) / PAGES_AT_ONCE : 0;
     part = part > pool->granularity ? part : pool->granularity;
     while (*reserved > keep && !out_of_time(w)) {
-        uint64_t most = least(part, *reserved - keep);
+        uint64_t most = ceni_least(part, *reserved - keep);
         if (!ceni_pool_release_home(pool, NULL, most) &&
             !ceni_pool_release_idle(pool, *reserved - most)) {
             break;
@@ -126,7 +122,7 @@ static cen_status defragment(cen_pool *pool, const cen_defragment_options *optio
 static cen_defragment_options given(const cen_defragment_options *options) {
     cen_defragment_options all = {0};
     if (options) {
-        memcpy(&all, options, least(options->size, sizeof all));
+        memcpy(&all, options, ceni_least(options->size, sizeof all));
     }
     return all;
 }
@@ -199,7 +195,7 @@ void ceni_pool_habit(cen_pool *pool) {
     if (look) { /* what does not help is done less often */
         bool helped = report.moved_bytes || report.returned_bytes || report.regrouped_bytes ||
                       !is_ragged(pool, p->threshold);
-        h->every = helped ? LOOK_EVERY : least(2 * h->every, LOOK_MOST);
+        h->every = helped ? LOOK_EVERY : ceni_least(2 * h->every, LOOK_MOST);
         h->look_at = pool->freed + h->every;
     }
 }
@@ -231,7 +227,7 @@ cen_status cen_pool_set_defragment(cen_pool *pool, const cen_defragment_policy *
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_set_defragment: no memory");
     }
     if (habit) {
-        memcpy(&habit->policy, policy, least(policy->size, sizeof *policy));
+        memcpy(&habit->policy, policy, ceni_least(policy->size, sizeof *policy));
         cen_defragment_options *each = &habit->policy.each;
         each->budget_us = each->budget_us ? each->budget_us : EACH_US;
         habit->every = LOOK_EVERY;

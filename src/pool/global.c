@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "dev/call.h"
-#include "pool/lookup.h"
 
 #define SMALL_BYTES ((uint64_t)32 << 20)
 

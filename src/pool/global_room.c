@@ -2,9 +2,7 @@
 #include "pool/global_int.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 
 bool ceni_global_capturing(cen_global *g) {
@@ -49,7 +47,7 @@ static ceni_held host_held(cen_global *g) {
     return sum;
 }
 
-uint64_t ceni_global_host_left(cen_global *g) {
+static uint64_t host_left(cen_global *g) {
     if (!g->options.allow_host) {
         return 0;
     }
@@ -76,7 +74,7 @@ static ceni_held held_of(cen_global *g, int number, bool own) {
 
 uint64_t ceni_global_room_of(cen_global *g, int home) {
     if (home == CEN_GLOBAL_HOST) {
-        return ceni_global_host_left(g);
+        return host_left(g);
     }
     uint64_t free_bytes = ceni_global_driver_free(g, home);
     return atomic_load(&g->members[home].lost) ? 0
@@ -104,7 +102,8 @@ static void tell(cen_global *g, int number, int borrower, uint64_t wanted) {
     }
 }
 
-uint64_t ceni_global_take_back(cen_global *g, int number, uint64_t bytes, bool wait, bool notice) {
+/* Has neighbours give memory of a device back; returns how much they did. */
+static uint64_t take_back(cen_global *g, int number, uint64_t bytes, bool wait, bool notice) {
     enum { IDLE, WAITED_FOR, ASKED_FOR };
     ceni_home home = {g->members[number].device, false};
     uint64_t returned = 0;
@@ -160,7 +159,7 @@ bool ceni_global_make_room(cen_global *g, int number, uint64_t bytes, enum ceni_
         lack -= returned < lack ? returned : lack;
     }
     if (lack && effort >= CENI_WAITING) {
-        (void)ceni_global_take_back(g, number, lack, true, effort == CENI_ASKING);
+        (void)take_back(g, number, lack, true, effort == CENI_ASKING);
     }
     return ceni_global_driver_free(g, number) >= bytes;
 }
@@ -204,7 +203,7 @@ cen_status cen_global_reclaim(cen_global *global, int device, uint64_t bytes, bo
     if (status) {
         return status;
     }
-    uint64_t returned = ceni_global_take_back(global, device, bytes, wait, true);
+    uint64_t returned = take_back(global, device, bytes, wait, true);
     if (returned_bytes) {
         *returned_bytes = returned;
     }
@@ -239,7 +238,7 @@ static void room_of_host(cen_global *g, cen_global_room *room) {
     room->total_bytes = !g->options.allow_host  ? 0
                         : g->options.host_bytes ? g->options.host_bytes
                                                 : UINT64_MAX;
-    uint64_t left = ceni_global_host_left(g);
+    uint64_t left = host_left(g);
     room->kept_bytes = atomic_load(&g->host_kept);
     room->free_bytes =
         left == UINT64_MAX || left < room->kept_bytes ? left : left - room->kept_bytes;
@@ -272,6 +271,7 @@ static void room_of_all(cen_global *g, cen_global_room *sum) {
     cen_global_room one[CEN_GLOBAL_DEVICES] = {{0}}, host = {0};
     room_of_host(g, &host);
     *sum = host;
+    sum->idle_bytes = 0; /* the host's are in the local pools, too, and counted there */
     for (size_t i = 0; i < g->count; i++) {
         room_of_device(g, (int)i, &one[i]);
         add_room(sum, &one[i]);

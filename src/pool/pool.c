@@ -1,5 +1,4 @@
 /* The pool's everyday calls: allocation and freeing, and the figures that they keep. */
-
 #include "base/clock.h"
 #include "base/log.h"
 #include "dev/call.h"
@@ -257,11 +256,6 @@ static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream, ui
     return CEN_OK;
 }
 
-static ceni_slab *slab_of(const cen_pool *pool, const void *ptr) {
-    uintptr_t owner = ceni_index_get(pool, (uintptr_t)ptr);
-    return owner & CENI_OWNER_SLAB ? (ceni_slab *)(owner & ~CENI_OWNER_SLAB) : NULL;
-}
-
 cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream) {
     cen_status status = ceni_pool_refuse(pool, "cen_pool_free");
     if (status || !block) {
@@ -271,7 +265,7 @@ cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream) {
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_free: no memory for a stream");
     }
-    ceni_slab *slab = slab_of(pool, block);
+    ceni_slab *slab = ceni_slab_of(pool, block);
     if (slab) {
         return ceni_slab_free(pool, slab, block, s);
     }
@@ -299,7 +293,7 @@ cen_status cen_pool_use(cen_pool *pool, void *block, cen_stream stream) {
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_use: no memory for a stream");
     }
-    ceni_slab *slab = slab_of(pool, block);
+    ceni_slab *slab = ceni_slab_of(pool, block);
     ceni_lock_take(&pool->lock);
     ceni_block *b;
     if (slab) {
@@ -324,7 +318,7 @@ cen_status cen_pool_block_size(cen_pool *pool, const void *block, size_t *bytes)
     if (status || !bytes) {
         return status ? status : ceni_fail(CEN_ERR_INVALID, "cen_pool_block_size: bytes is NULL");
     }
-    ceni_slab *slab = slab_of(pool, block);
+    ceni_slab *slab = ceni_slab_of(pool, block);
     if (slab) {
         return ceni_slab_size(slab, block, bytes);
     }

@@ -464,9 +464,17 @@ void ceni_uses_end(ceni_use *uses);
 /* Drops those that the host has seen complete. */
 void ceni_uses_prune(ceni_use **uses);
 void ceni_uses_free(ceni_use *uses);
-/* slab.c */
+/* magazine.c: small sizes, by way of magazines where there are any. */
 cen_status ceni_slab_alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *stream, void **object);
 cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_pstream *stream);
+/* Empties all magazines into their slabs; the lock is held. */
+void ceni_magazines_flush(cen_pool *pool);
+/* Empties those of a stream that was marked as released, and keeps them for the next new stream.
+ * They are never freed before the pool: a free in the stream's name may have them in hand. */
+void ceni_magazines_retire(cen_pool *pool, ceni_pstream *stream);
+
+/* slab.c; slab.h has what only the two share. */
+/* An object is back: the slab goes if it was the last. */
 void ceni_slab_give_back(cen_pool *pool, ceni_slab *slab, void *object);
 cen_status ceni_slab_use(cen_pool *pool, ceni_slab *slab, void *object, ceni_pstream *stream);
 cen_status ceni_slab_size(ceni_slab *slab, const void *object, size_t *bytes);
@@ -475,11 +483,6 @@ int64_t ceni_slab_requested(ceni_slab *slab, const void *object);
 /* The slab lies on a page that died. */
 void ceni_slab_lose(ceni_slab *slab);
 void ceni_slabs_close(cen_pool *pool);
-void ceni_magazines_flush(cen_pool *pool);
-/* Empties those of a stream that was marked as released, and keeps them for the next new stream.
- * They are never freed before the pool: a free in the stream's name may have them in hand. */
-void ceni_magazines_retire(cen_pool *pool, ceni_pstream *stream);
-uint32_t ceni_class_bytes(unsigned class_index);
 
 /* ladder.c: a block of `size` bytes for `stream` from `arena`, by every means. Lock held; it may be
  * dropped while the retry callback runs. */
