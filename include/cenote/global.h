@@ -142,7 +142,7 @@ CEN_API cen_status cen_global_home(cen_global *global, const void *byte, int *de
 typedef struct cen_global_room {
     uint64_t total_bytes; /* of memory; the host: what it may be asked for, UINT64_MAX: unlimited */
     uint64_t free_bytes;  /* as the driver says, less what it was seen not to give; the host: what
-                             it may still be asked for, kept_bytes included */
+                             it may still be asked for */
     uint64_t idle_bytes;  /* in idle pages of its local pool, whoever's pages they are; the host: in
                              idle pages of its memory, which the local pools count, too */
     uint64_t pool_bytes;  /* of its memory, held by its local pool */

@@ -144,6 +144,8 @@ typedef struct cen_pool_stats {
     uint64_t driver_kind_calls[6]; /* calls, by kind */
     uint64_t remapped_bytes;       /* idle pages mapped elsewhere instead of growing */
     uint64_t retries;
+    uint64_t defragmentations; /* asked for, and by a policy (cenote/movable.h) */
+    uint64_t moved_bytes;      /* of movable blocks that these copied elsewhere */
 } cen_pool_stats;
 CEN_API cen_status cen_pool_get_stats(cen_pool *pool, cen_pool_stats *stats);
 /* Sets the peaks to the current values. */

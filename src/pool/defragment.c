@@ -79,9 +79,12 @@ static void return_idle(work *w) {
 }
 
 /* Behind the moves of a moment ago, unless they were waited for: then anyone may have the result.
- */
+ * Idle pages that could not be returned yet, though they should be, are left for the next time. */
 static void regroup(work *w) {
     cen_pool *pool = w->pool;
+    if (pool->stats.reserved_bytes > w->options->keep_bytes) {
+        return;
+    }
     ceni_pstream *stream = w->options->wait ? NULL : pool->mover;
     uint64_t before = pool->stats.remapped_bytes;
     while (pool->vmm && !out_of_time(w) &&
@@ -109,6 +112,8 @@ static cen_status defragment(cen_pool *pool, const cen_defragment_options *optio
     w.report.largest_after = ceni_pool_largest_free(pool);
     w.report.reserved_after = pool->stats.reserved_bytes;
     w.report.ns = ceni_now_ns() - start;
+    pool->stats.defragmentations++;
+    pool->stats.moved_bytes += w.report.moved_bytes;
     *report = w.report;
     return status;
 }
@@ -188,7 +193,8 @@ void ceni_pool_habit(cen_pool *pool) {
     (void)defragment(pool, &p->each, &report); /* what could be done is done */
     h->next_us = ceni_pool_now_us(pool) + p->interval_us;
     if (look) { /* what does not help is done less often */
-        bool helped = !is_ragged(pool, p->threshold);
+        bool helped = report.moved_bytes || report.returned_bytes || report.regrouped_bytes ||
+                      !is_ragged(pool, p->threshold);
         h->every = helped ? LOOK_EVERY : ceni_least(2 * h->every, LOOK_MOST);
         h->look_at = pool->freed + h->every;
     }

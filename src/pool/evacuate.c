@@ -13,7 +13,10 @@
 #include "base/mem.h"
 #include "pool/compact.h"
 
-#define COPIED_FOR_IDLE 8 /* bytes copied for a byte that becomes idle, at most */
+#define COPIED_FOR_IDLE 8   /* bytes copied for a byte that becomes idle, at most */
+#define LOOKED_AT       256 /* free blocks that are no holes, in a heap, for one search */
+#define LOOKED_AT_MOVED                                                                            \
+    8 /* the same of those that the mover freed: on pages being emptied, mostly */
 
 /* --- where a block could go --- */
 
@@ -65,9 +68,10 @@ static bool find_in_line(const ceni_round *round, const ceni_line *line, uint64_
     hole h;
     for (const ceni_heap *heap = line->heaps; heap; heap = heap->next) {
         bool here = false;
-        for (unsigned bin = ceni_heap_bin(heap, ceni_bin_of(size)); bin < CENI_BINS && !here;
-             bin = ceni_heap_bin(heap, bin + 1)) {
-            for (ceni_block *b = heap->bins[bin]; b && !here; b = b->bin_next) {
+        int left = heap->stream == round->pool->mover ? LOOKED_AT_MOVED : LOOKED_AT;
+        for (unsigned bin = ceni_heap_bin(heap, ceni_bin_of(size));
+             bin < CENI_BINS && !here && left; bin = ceni_heap_bin(heap, bin + 1)) {
+            for (ceni_block *b = heap->bins[bin]; b && !here && left; b = b->bin_next, left--) {
                 here = b->size >= size && fit(round, b, size, idle, &h);
             }
         }

@@ -85,10 +85,10 @@ static cen_status add_use(ceni_span *s, int device, cen_stream stream) {
 static void count_pending(cen_global *g, const ceni_span *s, int64_t sign) {
     g->pending_count += (size_t)sign;
     for (size_t i = 0; i < s->page_count; i++) {
-        if (s->pages[i].home != CEN_GLOBAL_HOST) {
-            atomic_fetch_add(&g->members[s->pages[i].home].pending_bytes,
-                             (uint64_t)sign * s->pages[i].size);
-        }
+        int home = s->pages[i].home;
+        atomic_fetch_add(home == CEN_GLOBAL_HOST ? &g->host_pending
+                                                 : &g->members[home].pending_bytes,
+                         (uint64_t)sign * s->pages[i].size);
     }
 }
 

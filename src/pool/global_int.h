@@ -75,7 +75,7 @@ struct cen_global {
     size_t count;
     ceni_member members[CEN_GLOBAL_DEVICES];
     _Atomic uint64_t host_bytes; /* in spans */
-    _Atomic uint64_t host_kept;
+    _Atomic uint64_t host_kept, host_pending;
 
     ceni_lock finishing;
     _Atomic uint64_t finished; /* spans so far */

@@ -238,13 +238,16 @@ static void room_of_host(cen_global *g, cen_global_room *room) {
     room->total_bytes = !g->options.allow_host  ? 0
                         : g->options.host_bytes ? g->options.host_bytes
                                                 : UINT64_MAX;
-    room->free_bytes = host_left(g);
-    room->idle_bytes = held.idle;
+    uint64_t left = host_left(g);
     room->kept_bytes = atomic_load(&g->host_kept);
+    room->free_bytes =
+        left == UINT64_MAX || left < room->kept_bytes ? left : left - room->kept_bytes;
+    room->idle_bytes = held.idle;
+    room->pending_bytes = atomic_load(&g->host_pending);
     room->lent_bytes = held.bytes;
     room->global_bytes = spans;
-    room->available_bytes = room->free_bytes;
-    room->largest_bytes = room->free_bytes / g->granularity * g->granularity;
+    room->available_bytes = left; /* what is kept goes back when its room is wanted */
+    room->largest_bytes = left / g->granularity * g->granularity;
 }
 
 static uint64_t plus(uint64_t a, uint64_t b) {
