@@ -356,6 +356,7 @@ cen_status ceni_index_reserve(cen_pool *pool, uint64_t addr, uint64_t size);
 /* Addresses are given back. */
 void ceni_index_forget(cen_pool *pool, uint64_t addr, uint64_t size);
 
+/* open.c */
 /* The lines of all arenas, the shared one's first: NULL begins, NULL ends. */
 ceni_line *ceni_line_next(cen_pool *pool, const ceni_line *line);
 void ceni_arena_open(ceni_arena *arena, uint64_t id);
@@ -425,6 +426,9 @@ uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes);
 uint64_t ceni_pool_release_home(cen_pool *pool, const ceni_home *home, uint64_t bytes);
 void ceni_line_drop_inactive(cen_pool *pool, ceni_line *line);
 void ceni_pool_close_lines(cen_pool *pool);
+/* Forgets released private pools that have nothing left, and their addresses. */
+void ceni_arenas_reap(cen_pool *pool);
+
 /* dead.c: memory of devices that are lost. The lock is held. */
 /* Pages of a home die: what is free on them, or will be, is never used again. */
 void ceni_pool_lose_home(cen_pool *pool, const ceni_home *home);
@@ -437,9 +441,6 @@ bool ceni_block_bury(cen_pool *pool, ceni_block *block);
 bool ceni_block_is_lost(const cen_pool *pool, const ceni_block *block);
 /* Returns dead pages on which nothing is left. */
 uint64_t ceni_pool_release_dead(cen_pool *pool);
-
-/* Forgets released private pools that have nothing left, and their addresses. */
-void ceni_arenas_reap(cen_pool *pool);
 
 /* stream.c; finding a stream is in lookup.h */
 /* Adds one with the lock held; NULL: no host memory. */
