@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BUFFER_BYTES     (UINT32_C(32) << 10)
@@ -118,12 +117,6 @@ static void watch(void) {
     atexit(at_end);
 }
 
-static uint64_t unix_now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static cen_status read_options(const cen_trace_options *given, cen_trace_options *options) {
     *options = (cen_trace_options){0};
     if (given && given->size < sizeof given->size) {
@@ -162,7 +155,7 @@ static cen_status open_file(const char *path) {
                          strerror(error));
     }
     cen_status status = ceni_writer_open(&ceni_trace.writer, fd, ceni_trace.path,
-                                         (uint64_t)getpid(), ceni_trace_moment(), unix_now_ns());
+                                         (uint64_t)getpid(), ceni_trace_moment(), ceni_trace_unix_ns());
     if (status) {
         close(fd);
         forget_path();

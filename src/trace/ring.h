@@ -77,6 +77,8 @@ uint64_t ceni_rings_events(void);
 
 /* emit_clock.c */
 ceni_moment_pair ceni_trace_moment(void);
+/* The wall clock: nanoseconds since 1970. */
+uint64_t ceni_trace_unix_ns(void);
 /* After all that came before in this thread. */
 uint64_t ceni_trace_ticks_after(void);
 
