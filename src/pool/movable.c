@@ -83,7 +83,9 @@ static cen_status alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *s, cen_mov
     if (status) {
         (void)ceni_fail(status, "cen_movable_alloc: no memory");
     } else {
+        pool->movable_making++; /* the lock may be dropped meanwhile */
         status = ceni_pool_obtain(pool, &pool->shared, size, unit, bytes, s, &block);
+        pool->movable_making--;
     }
     if (status) {
         ceni_uses_free(uses);

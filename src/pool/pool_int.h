@@ -302,9 +302,9 @@ struct cen_pool {
     uint64_t debug_ops; /* debug builds: counts towards the next check */
     ceni_movable *movables;
     size_t movable_count, movable_capacity;
-    size_t movable_live;
-    uint32_t free_movable; /* the number of the first with nothing; 0: none */
-    ceni_pstream *mover;   /* the stream that copies blocks elsewhere, once there is one */
+    size_t movable_live, movable_making; /* making: entries taken, whose block is yet to come */
+    uint32_t free_movable;               /* the number of the first with nothing; 0: none */
+    ceni_pstream *mover; /* the stream that copies blocks elsewhere, once there is one */
 
     _Alignas(64) _Atomic int64_t requested_shards; /* written under a shard's lock */
 };

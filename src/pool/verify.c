@@ -235,7 +235,7 @@ static cen_status check_movables(cen_pool *pool) {
         at = pool->movables[at - 1].next;
     }
     return blocks == entries && entries == pool->movable_live &&
-                   entries + spare == pool->movable_count
+                   entries + spare + pool->movable_making == pool->movable_count
                ? CEN_OK
                : BAD("%llu movable blocks, %llu handles in use, %llu spare of %llu", HEX(blocks),
                      HEX(entries), HEX(spare), HEX(pool->movable_count));
