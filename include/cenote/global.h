@@ -28,7 +28,8 @@ typedef struct cen_global cen_global;
 
 /* A device wants memory back that a neighbour's local pool has borrowed, and what could be had
  * without help is not enough. Called without locks held, by the thread whose allocation lacks it.
- * Free or unpin blocks of the borrower's local pool, then return; what is then idle goes back. */
+ * Free or unpin blocks of the borrower's local pool, then return; what is then idle goes back. It
+ * may use every pool; what its own calls lack is not announced. */
 typedef struct cen_global_notice {
     int lender;      /* the device whose pages are wanted back */
     int borrower;    /* the device whose local pool holds them */
