@@ -30,8 +30,8 @@ typedef struct cen_global cen_global;
 /* A device wants memory back that a neighbour's local pool has borrowed, and what could be had
  * without help is not enough. Called without locks held, by the thread whose allocation or
  * cen_global_reclaim lacks it, so by several at a time. Free or unpin blocks of the borrower's
- * local pool, then return; what is then idle goes back. Memory that is asked for meanwhile may lead
- * to a notice within the notice. */
+ * local pool, then return; what is then idle goes back. It may use every pool; what its own calls
+ * lack is not announced. */
 typedef struct cen_global_notice {
     int lender;      /* the device whose pages are wanted back */
     int borrower;    /* the device whose local pool holds them */

@@ -91,13 +91,18 @@ static uint64_t vacate(cen_pool *pool, const ceni_home *home, uint64_t bytes, bo
     return returned;
 }
 
+/* The notice's own allocations, on this thread, are not announced in turn: it would not end. */
+static _Thread_local bool telling;
+
 /* Asks a borrower's user for memory of a device, if any of it is in use. */
 static void tell(cen_global *g, int number, int borrower, uint64_t wanted) {
     ceni_home home = {g->members[number].device, false};
     ceni_held held = ceni_pool_held(g->members[borrower].pool, &home, true);
     if (held.bytes > held.idle) {
         cen_global_notice n = {number, borrower, wanted, held.bytes - held.idle};
+        telling = true;
         g->options.notice(g->options.notice_arg, &n);
+        telling = false;
         (void)ceni_spans_finish(g, true); /* blocks that other devices' streams used */
     }
 }
@@ -112,7 +117,7 @@ static uint64_t take_back(cen_global *g, int number, uint64_t bytes, bool wait, 
     }
     for (int pass = IDLE; pass <= ASKED_FOR && returned < bytes; pass++) {
         if ((pass == WAITED_FOR && !wait) ||
-            (pass == ASKED_FOR && (!notice || !g->options.notice))) {
+            (pass == ASKED_FOR && (!notice || !g->options.notice || telling))) {
             continue;
         }
         for (size_t i = 0; i < g->count && returned < bytes; i++) {

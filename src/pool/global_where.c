@@ -51,7 +51,8 @@ cen_status cen_global_where(cen_global *global, const void *block, cen_global_re
     }
     ceni_lock_take(&global->lock);
     const ceni_span *s = ceni_span_find(global, (uintptr_t)block);
-    bool found = s && s->pages && !s->pending;
+    bool freed = s && s->pending; /* of a local pool's block too, which takes it for live */
+    bool found = s && s->pages && !freed;
     if (found) {
         ceni_span_report(s, report);
     }
@@ -59,7 +60,7 @@ cen_status cen_global_where(cen_global *global, const void *block, cen_global_re
     if (found) {
         return CEN_OK;
     }
-    ceni_member *owner = ceni_global_owner(global, block);
+    ceni_member *owner = freed ? NULL : ceni_global_owner(global, block);
     return owner ? where_in_pool(global, owner, block, report)
                  : ceni_fail(CEN_ERR_FOREIGN_POINTER,
                              "cen_global_where: %p is no block of this pool", block);

@@ -17,6 +17,12 @@ static cen_status stream_of(cen_pool *pool, const void *block, const char *call,
     if (!slab) {
         ceni_block *b;
         cen_status status = ceni_pool_block_at(pool, block, call, &b);
+        if (!status && b->movable) {
+            status = ceni_fail(CEN_ERR_INVALID,
+                               "%s: %p is a movable block: its handle says who "
+                               "uses it, and is freed",
+                               call, block);
+        }
         *stream = status ? 0 : b->stream->handle;
         return status;
     }
