@@ -154,8 +154,9 @@ static cen_status open_file(const char *path) {
         return ceni_fail(CEN_ERR_IO, "cen_trace_start: %s cannot be made: %s", path,
                          strerror(error));
     }
-    cen_status status = ceni_writer_open(&ceni_trace.writer, fd, ceni_trace.path,
-                                         (uint64_t)getpid(), ceni_trace_moment(), ceni_trace_unix_ns());
+    cen_status status =
+        ceni_writer_open(&ceni_trace.writer, fd, ceni_trace.path, (uint64_t)getpid(),
+                         ceni_trace_moment(), ceni_trace_unix_ns());
     if (status) {
         close(fd);
         forget_path();
