@@ -419,24 +419,29 @@ static void run(void **state, uint64_t seed, bool at_once, int steps) {
     world_close(&m.w);
 }
 
+/* CENOTE_TEST_STEPS, of each thread. */
+static int steps_or(int usual) {
+    const char *steps = getenv("CENOTE_TEST_STEPS");
+    return steps ? (int)strtol(steps, NULL, 10) : usual;
+}
+
 static void chosen_pages(void **state) {
-    run(state, 1, false, 6000);
+    run(state, 1, false, steps_or(6000));
 }
 
 static void small_pages(void **state) {
-    run(state, 2, true, 6000);
+    run(state, 2, true, steps_or(6000));
 }
 
-/* CENOTE_TEST_SEED=n: that one, longer: CENOTE_TEST_STEPS, 100000. */
+/* CENOTE_TEST_SEED=n: that one, longer. */
 static void a_given_seed(void **state) {
     const char *seed = getenv("CENOTE_TEST_SEED");
     if (!seed) {
         suite_skip("CENOTE_TEST_SEED is not set");
         return;
     }
-    const char *steps = getenv("CENOTE_TEST_STEPS");
     uint64_t n = strtoull(seed, NULL, 10);
-    run(state, n, n % 3 == 0, steps ? (int)strtol(steps, NULL, 10) : 100000);
+    run(state, n, n % 3 == 0, steps_or(100000));
 }
 
 static const struct CMUnitTest tests[] = {
