@@ -10,7 +10,7 @@
 
 #include "dev/host/host.h"
 
-enum { THREADS = STREAMS, LIVE_MAX = 40 };
+enum { THREADS = STREAMS, LIVE_MAX = 40, ENOUGH = 6000 /* steps, for all to have come up */ };
 
 #define ROOM ((uint64_t)48 * MIB)
 
@@ -400,7 +400,7 @@ static void run(void **state, uint64_t seed, bool at_once, int steps) {
     no_more(&m);
     settle(&m.w);
     no_mismatches(&m.w);
-    assert_true(borrows > 0 && failures > 0 && moved > 0); /* it was tight */
+    assert_true(steps < ENOUGH || (borrows > 0 && failures > 0 && moved > 0)); /* it was tight */
     for (int i = 0; i < THREADS; i++) {
         while (m.actors[i].count) {
             do_free(&m.actors[i]);
@@ -426,11 +426,11 @@ static int steps_or(int usual) {
 }
 
 static void chosen_pages(void **state) {
-    run(state, 1, false, steps_or(6000));
+    run(state, 1, false, steps_or(ENOUGH));
 }
 
 static void small_pages(void **state) {
-    run(state, 2, true, steps_or(6000));
+    run(state, 2, true, steps_or(ENOUGH));
 }
 
 /* CENOTE_TEST_SEED=n: that one, longer. */
