@@ -6,8 +6,7 @@
 #include "pool/note.h"
 
 #define ALIGNMENT_MAX ((size_t)1 << 30)
-#define SIZE_IN_SENSE ((size_t)1 << 46) /* no device holds more; larger sizes cannot be rounded */
-#define VERIFY_EVERY  64                /* debug builds: slow-path operations between checks */
+#define VERIFY_EVERY  64 /* debug builds: slow-path operations between checks */
 
 uint64_t ceni_pool_now_us(const cen_pool *pool) {
     return pool->options.clock_us ? pool->options.clock_us(pool->options.clock_arg)
@@ -176,7 +175,7 @@ cen_status cen_pool_alloc_aligned(cen_pool *pool, size_t bytes, size_t alignment
         *block = NULL;
         return CEN_OK;
     }
-    if (bytes > SIZE_IN_SENSE) {
+    if (bytes > CENI_SIZE_MAX) {
         return ceni_fail(CEN_ERR_DEVICE_MEMORY, "cen_pool_alloc: no device holds %zu bytes", bytes);
     }
     ceni_pstream *s = ceni_stream_get(pool, stream);
@@ -187,11 +186,8 @@ cen_status cen_pool_alloc_aligned(cen_pool *pool, size_t bytes, size_t alignment
     if (bytes <= CENI_SLAB_LIMIT && alignment <= unit) {
         status = ceni_slab_alloc(pool, bytes, s, block);
     } else {
-        uint64_t size = (bytes + unit - 1) & ~(unit - 1);
-        if (size <= CENI_SLAB_LIMIT) {
-            size = CENI_SLAB_LIMIT + unit; /* no two blocks begin in one granule of the index */
-        }
-        status = alloc_block(pool, size, alignment < unit ? unit : alignment, bytes, s, block);
+        status = alloc_block(pool, ceni_block_bytes(bytes), alignment < unit ? unit : alignment,
+                             bytes, s, block);
     }
     if (!status) {
         ceni_note(pool, CENI_EVENT_ALLOC, (uintptr_t)*block, bytes, stream);

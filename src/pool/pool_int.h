@@ -28,6 +28,7 @@
 #define CENI_SMALL_LIMIT  ((uint64_t)1 << 20)  /* below: the small line */
 #define CENI_MEDIUM_LIMIT ((uint64_t)4 << 20)  /* below: the medium line */
 #define CENI_SLAB_LIMIT   ((uint64_t)32 << 10) /* up to this: slabs */
+#define CENI_SIZE_MAX     ((uint64_t)1 << 46)  /* no device holds more; more cannot be rounded */
 #define CENI_GRANULE_BITS 15 /* of the index: no two owners start in one granule */
 #define CENI_CLASSES      20
 #define CENI_BINS         576
@@ -310,6 +311,15 @@ struct cen_pool {
     _Alignas(64) _Atomic int64_t requested_shards; /* written under a shard's lock */
 };
 
+/* What a block takes for `bytes` that slabs do not serve. No two blocks begin in one granule of the
+ * index. */
+static inline uint64_t ceni_block_bytes(uint64_t bytes) {
+    uint64_t unit = CEN_POOL_ALIGNMENT, size = (bytes + unit - 1) & ~(unit - 1);
+    return size > CENI_SLAB_LIMIT ? size : CENI_SLAB_LIMIT + unit;
+}
+
+#define CENI_MIB(bytes) ((double)(bytes) / (1 << 20)) /* for messages */
+
 /* pool.c */
 /* CEN_ERR_INVALID: pool is NULL; CEN_ERR_FORKED: it is another process's. Logged. */
 cen_status ceni_pool_refuse(const cen_pool *pool, const char *call);
@@ -346,6 +356,7 @@ cen_status ceni_index_reserve(cen_pool *pool, uint64_t addr, uint64_t size);
 /* Addresses are given back. */
 void ceni_index_forget(cen_pool *pool, uint64_t addr, uint64_t size);
 
+/* open.c */
 /* The lines of all arenas, the shared one's first: NULL begins, NULL ends. */
 ceni_line *ceni_line_next(cen_pool *pool, const ceni_line *line);
 void ceni_arena_open(ceni_arena *arena, uint64_t id);
@@ -415,6 +426,9 @@ uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes);
 uint64_t ceni_pool_release_home(cen_pool *pool, const ceni_home *home, uint64_t bytes);
 void ceni_line_drop_inactive(cen_pool *pool, ceni_line *line);
 void ceni_pool_close_lines(cen_pool *pool);
+/* Forgets released private pools that have nothing left, and their addresses. */
+void ceni_arenas_reap(cen_pool *pool);
+
 /* dead.c: memory of devices that are lost. The lock is held. */
 /* Pages of a home die: what is free on them, or will be, is never used again. */
 void ceni_pool_lose_home(cen_pool *pool, const ceni_home *home);
@@ -427,9 +441,6 @@ bool ceni_block_bury(cen_pool *pool, ceni_block *block);
 bool ceni_block_is_lost(const cen_pool *pool, const ceni_block *block);
 /* Returns dead pages on which nothing is left. */
 uint64_t ceni_pool_release_dead(cen_pool *pool);
-
-/* Forgets released private pools that have nothing left, and their addresses. */
-void ceni_arenas_reap(cen_pool *pool);
 
 /* stream.c; finding a stream is in lookup.h */
 /* Adds one with the lock held; NULL: no host memory. */

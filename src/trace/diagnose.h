@@ -223,7 +223,6 @@ const cen_frame *ceni_frames_user(const cen_frame *frames, size_t count);
 ceni_kind ceni_frames_kind(const cen_frame *frames, size_t count, const char **what);
 ceni_kind ceni_stack_kind(const cen_snapshot *snapshot, uint32_t stack, const char **what);
 bool ceni_stack_in_autograd(const cen_snapshot *snapshot, uint32_t stack);
-const char *ceni_base_name(const char *path);
 #define CENI_HASH_START 0xcbf29ce484222325u
 uint64_t ceni_hash_text(uint64_t hash, const char *text);
 

@@ -197,10 +197,10 @@ static cen_status add_setting(ceni_trace_file *f, uint32_t key, uint32_t value) 
 
 static cen_status read_settings(ceni_trace_file *f, const ceni_block_head *h, const uint8_t *at) {
     ceni_setting_record record;
+    if (!fits(h, sizeof record)) {
+        return damaged(f, "settings");
+    }
     for (uint32_t i = 0; i < h->count; i++, at += sizeof record) {
-        if (!fits(h, sizeof record)) {
-            return damaged(f, "settings");
-        }
         memcpy(&record, at, sizeof record);
         if (!string_of(f, record.key, &record.key) || !string_of(f, record.value, &record.value)) {
             return damaged(f, "settings");
@@ -215,10 +215,10 @@ static cen_status read_settings(ceni_trace_file *f, const ceni_block_head *h, co
 /* A device's name is a setting: "device 0" -> "NVIDIA H200". */
 static cen_status read_devices(ceni_trace_file *f, const ceni_block_head *h, const uint8_t *at) {
     ceni_device_record record;
+    if (!fits(h, sizeof record)) {
+        return damaged(f, "devices");
+    }
     for (uint32_t i = 0; i < h->count; i++, at += sizeof record) {
-        if (!fits(h, sizeof record)) {
-            return damaged(f, "devices");
-        }
         memcpy(&record, at, sizeof record);
         if (!string_of(f, record.name, &record.name)) {
             return damaged(f, "devices");
