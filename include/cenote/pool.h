@@ -50,7 +50,8 @@ typedef struct cen_pool_options {
     size_t size;
     uint64_t limit_bytes; /* most to hold of the device; default: no limit of the pool's own */
     uint64_t preallocate_bytes;
-    uint64_t page_bytes; /* size of the pages made when growing; default: chosen by cost */
+    uint64_t page_bytes; /* size of the pages made when growing; default: chosen by cost; at
+                            most 2^46 */
     double driver_share; /* share of the elapsed time that optional driver calls may take once
                             the pool is warm; default 0.01, negative: as little as possible */
     cen_pool_retry_fn retry;

@@ -56,7 +56,7 @@ typedef enum ceni_kind {
 
 typedef struct ceni_owner {
     ceni_kind kind;
-    const char *what;      /* the loss function or optimizer by name; "" */
+    const char *what;      /* the loss function, optimizer or C function by name; "" */
     const cen_frame *user; /* innermost frame of the user's; NULL: none */
     uint64_t bytes;
     uint64_t blocks;
@@ -216,11 +216,17 @@ cen_status ceni_growth_finish(ceni_growth *growth, ceni_diag *diag, const ceni_r
                               size_t count);
 void ceni_growth_free(ceni_growth *growth);
 
-/* Stacks. The innermost frame of the user's (not of an installed library), NULL: none. */
+/* What recorded it. */
+typedef enum ceni_origin { CENI_ORIGIN_TORCH, CENI_ORIGIN_CENOTE, CENI_ORIGIN_RMM } ceni_origin;
+ceni_origin ceni_origin_of(const cen_snapshot *snapshot); /* NULL: a log of PyTorch's */
+
+/* Stacks. The innermost frame of the user's (not of an installed library), NULL: none. Whose a
+ * frame of C's is depends on what recorded it. */
 const cen_frame *ceni_user_frame(const cen_snapshot *snapshot, uint32_t stack);
-bool ceni_is_user_frame(const cen_frame *frame);
-const cen_frame *ceni_frames_user(const cen_frame *frames, size_t count);
-ceni_kind ceni_frames_kind(const cen_frame *frames, size_t count, const char **what);
+bool ceni_is_user_frame(const cen_frame *frame, ceni_origin origin);
+const cen_frame *ceni_frames_user(const cen_frame *frames, size_t count, ceni_origin origin);
+ceni_kind ceni_frames_kind(const cen_frame *frames, size_t count, ceni_origin origin,
+                           const char **what);
 ceni_kind ceni_stack_kind(const cen_snapshot *snapshot, uint32_t stack, const char **what);
 bool ceni_stack_in_autograd(const cen_snapshot *snapshot, uint32_t stack);
 #define CENI_HASH_START 0xcbf29ce484222325u
@@ -237,7 +243,8 @@ void ceni_put_failed(ceni_str *out, const ceni_diag *diag);  /* who asked for wh
 bool ceni_put_evidence(const ceni_diag *diag, void (*line)(void *arg, const char *text), void *arg);
 /* "train.py:51 (forward) < train.py:54 (step)" and a newline: the user's frames, or the innermost
  * one, from `column` on. */
-void ceni_put_frames(ceni_str *out, const cen_frame *frames, size_t count, size_t column);
+void ceni_put_frames(ceni_str *out, const cen_frame *frames, size_t count, ceni_origin origin,
+                     size_t column);
 const char *ceni_headline(cen_verdict verdict); /* "OUT OF CAPACITY" */
 const char *ceni_mark_name(ceni_mark mark);
 const char *ceni_cap_name(ceni_cap_from from);

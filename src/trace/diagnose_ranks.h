@@ -23,6 +23,7 @@ typedef struct ceni_rank_stack {
     cen_frame *frames; /* own copies, innermost first */
     size_t frame_count;
     ceni_owner owner; /* what its label needs; no sums */
+    ceni_origin origin;
 } ceni_rank_stack;
 
 /* What a rank has live of a stack at its moment; a failed request counts as if granted. */

@@ -51,7 +51,7 @@ static cen_frame *copy_frames(const cen_frame *frames, size_t count) {
 
 static cen_status add_stack(ceni_ranks *ranks, const cen_snapshot *snapshot, uint32_t stack,
                             ceni_kind kind) {
-    ceni_rank_stack s = {.owner = {.kind = kind, .what = ""}};
+    ceni_rank_stack s = {.owner = {.kind = kind, .what = ""}, .origin = ceni_origin_of(snapshot)};
     if (ceni_grow(&ranks->stacks, &ranks->stack_capacity, ranks->stack_count + 1,
                   sizeof *ranks->stacks)) {
         return CEN_ERR_HOST_MEMORY;
@@ -62,8 +62,8 @@ static cen_status add_stack(ceni_ranks *ranks, const cen_snapshot *snapshot, uin
         if (!s.frames) {
             return CEN_ERR_HOST_MEMORY;
         }
-        s.owner.kind = ceni_frames_kind(s.frames, s.frame_count, &s.owner.what);
-        s.owner.user = ceni_frames_user(s.frames, s.frame_count);
+        s.owner.kind = ceni_frames_kind(s.frames, s.frame_count, s.origin, &s.owner.what);
+        s.owner.user = ceni_frames_user(s.frames, s.frame_count, s.origin);
     }
     ranks->stacks[ranks->stack_count++] = s;
     return CEN_OK;

@@ -86,7 +86,7 @@ static void put_stack(ceni_str *out, const ceni_rank_stack *stack) {
         ceni_str_printf(&inner, "%s < ", stack->frames[0].function);
     }
     ceni_str_printf(out, "%s", inner.failed ? "" : inner.data);
-    ceni_put_frames(out, stack->frames, stack->frame_count, inner.size);
+    ceni_put_frames(out, stack->frames, stack->frame_count, stack->origin, inner.size);
     out->failed = out->failed || inner.failed;
     ceni_free(inner.data);
 }

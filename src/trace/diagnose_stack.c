@@ -2,14 +2,25 @@
  *
  * Only names that the frames carry are used. The user's frame is the innermost one outside
  * installed libraries; the kind is read off the frames inside it, innermost first, then off the
- * enclosing ones for what encloses everything (an optimizer's step, a recomputation). */
+ * enclosing ones for what encloses everything (an optimizer's step, a recomputation).
+ *
+ * Frames of C and C++ are PyTorch's own in a recording of PyTorch's. In one of cenote's they are
+ * the program's, where their lines are known: those of libraries seldom have any. */
 #include "trace/diagnose.h"
+#include "trace/read.h"
 
 #include <string.h>
 
 static bool ends_with(const char *text, const char *end) {
     size_t n = strlen(text), m = strlen(end);
     return n >= m && !strcmp(text + n - m, end);
+}
+
+ceni_origin ceni_origin_of(const cen_snapshot *snapshot) {
+    if (snapshot && cen_snapshot_setting(snapshot, "cenote")) {
+        return CENI_ORIGIN_CENOTE;
+    }
+    return snapshot && snapshot->no_ring ? CENI_ORIGIN_RMM : CENI_ORIGIN_TORCH;
 }
 
 /* Files of C++ frames, which a recording with stacks="all" has below Python's. */
@@ -23,11 +34,37 @@ static bool is_native_file(const char *file) {
     return strstr(file, ".so.") != NULL;
 }
 
-bool ceni_is_user_frame(const cen_frame *frame) {
+static bool begins_with(const char *text, const char *start) {
+    return !strncmp(text, start, strlen(start));
+}
+
+/* cenote's own functions, and those of the C library that are around a program's and its threads':
+ * with debug information they have lines, too. */
+static bool is_around(const cen_frame *frame) {
+    static const char *const starts[] = {"cen_", "ceni_", "__libc_start_"};
+    static const char *const names[] = {"_start",  "start_thread", "clone",
+                                        "__clone", "clone3",       "__clone3"};
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+        if (begins_with(frame->function, starts[i])) {
+            return true;
+        }
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (!strcmp(frame->function, names[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool ceni_is_user_frame(const cen_frame *frame, ceni_origin origin) {
     static const char *const library[] = {"site-packages/", "dist-packages/", "lib/python3.",
                                           "lib64/python3."};
     const char *file = frame->file;
-    if (!*file || *file == '<' || !strcmp(file, "??") || is_native_file(file)) {
+    if (!*file || *file == '<' || !strcmp(file, "??")) {
+        return false;
+    }
+    if (origin == CENI_ORIGIN_CENOTE ? !frame->line || is_around(frame) : is_native_file(file)) {
         return false;
     }
     for (size_t i = 0; i < sizeof library / sizeof *library; i++) {
@@ -38,9 +75,9 @@ bool ceni_is_user_frame(const cen_frame *frame) {
     return true;
 }
 
-const cen_frame *ceni_frames_user(const cen_frame *frames, size_t count) {
+const cen_frame *ceni_frames_user(const cen_frame *frames, size_t count, ceni_origin origin) {
     for (size_t i = 0; i < count; i++) {
-        if (ceni_is_user_frame(&frames[i])) {
+        if (ceni_is_user_frame(&frames[i], origin)) {
             return &frames[i];
         }
     }
@@ -51,7 +88,7 @@ const cen_frame *ceni_user_frame(const cen_snapshot *snapshot, uint32_t stack) {
     size_t count = 0;
     const cen_frame *frames =
         stack == CEN_NO_STACK ? NULL : cen_snapshot_stack(snapshot, stack, &count);
-    return ceni_frames_user(frames, count);
+    return ceni_frames_user(frames, count, ceni_origin_of(snapshot));
 }
 
 uint64_t ceni_hash_text(uint64_t hash, const char *text) {
@@ -92,7 +129,15 @@ static bool frame_kind(const cen_frame *f, ceni_kind *kind, const char **what) {
     return true;
 }
 
-ceni_kind ceni_frames_kind(const cen_frame *frames, size_t count, const char **what) {
+/* The function that allocates, where no more is told of a program of C's. */
+static const char *function_of(const cen_frame *frames, size_t count, ceni_origin origin) {
+    const cen_frame *user =
+        origin == CENI_ORIGIN_CENOTE ? ceni_frames_user(frames, count, origin) : NULL;
+    return user ? user->function : "";
+}
+
+ceni_kind ceni_frames_kind(const cen_frame *frames, size_t count, ceni_origin origin,
+                           const char **what) {
     *what = "";
     ceni_kind kind = CENI_KIND_TENSORS;
     bool decided = false, inside = true;
@@ -106,10 +151,14 @@ ceni_kind ceni_frames_kind(const cen_frame *frames, size_t count, const char **w
                 *what = name;
                 decided = true;
             }
-        } else if (!decided && !strcmp(frames[i].function, "forward")) {
+        } else if (!decided && !strcmp(frames[i].function, "forward") &&
+                   !(origin == CENI_ORIGIN_CENOTE && is_native_file(frames[i].file))) {
             kind = CENI_KIND_ACTIVATIONS;
         }
-        inside = inside && !ceni_is_user_frame(&frames[i]);
+        inside = inside && !ceni_is_user_frame(&frames[i], origin);
+    }
+    if (kind == CENI_KIND_TENSORS) {
+        *what = function_of(frames, count, origin);
     }
     return kind;
 }
@@ -117,7 +166,7 @@ ceni_kind ceni_frames_kind(const cen_frame *frames, size_t count, const char **w
 ceni_kind ceni_stack_kind(const cen_snapshot *snapshot, uint32_t stack, const char **what) {
     size_t count;
     const cen_frame *frames = cen_snapshot_stack(snapshot, stack, &count);
-    return ceni_frames_kind(frames, count, what);
+    return ceni_frames_kind(frames, count, ceni_origin_of(snapshot), what);
 }
 
 bool ceni_stack_in_autograd(const cen_snapshot *snapshot, uint32_t stack) {

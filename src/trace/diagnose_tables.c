@@ -42,11 +42,12 @@ static void put_owners(ceni_str *out, const ceni_diag *diag) {
     }
 }
 
-void ceni_put_frames(ceni_str *out, const cen_frame *frames, size_t count, size_t column) {
+void ceni_put_frames(ceni_str *out, const cen_frame *frames, size_t count, ceni_origin origin,
+                     size_t column) {
     size_t shown = 0;
-    const cen_frame *user = ceni_frames_user(frames, count);
+    const cen_frame *user = ceni_frames_user(frames, count, origin);
     for (size_t i = 0; i < count && shown < MAX_FRAMES; i++) {
-        if (&frames[i] == user || ceni_is_user_frame(&frames[i])) {
+        if (&frames[i] == user || ceni_is_user_frame(&frames[i], origin)) {
             const char *file = ceni_base_name(frames[i].file), *name = frames[i].function;
             size_t length =
                 (size_t)snprintf(NULL, 0, " < %s:%" PRIu32 " (%s)", file, frames[i].line, name);
@@ -64,7 +65,8 @@ static void put_suspect_frames(ceni_str *out, const ceni_diag *diag, uint32_t st
     const cen_frame *frames =
         stack == CEN_NO_STACK ? NULL : cen_snapshot_stack(diag->snapshot, stack, &count);
     if (count) {
-        ceni_put_frames(out, frames, count, strlen("    allocated at "));
+        ceni_put_frames(out, frames, count, ceni_origin_of(diag->snapshot),
+                        strlen("    allocated at "));
     } else {
         ceni_str_printf(out, "no frames recorded: one of autograd's threads?\n");
     }

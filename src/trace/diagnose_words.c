@@ -102,7 +102,7 @@ void ceni_put_label(ceni_str *out, const ceni_owner *owner) {
         ceni_str_printf(out, owner->kind == CENI_KIND_OPTIMIZER ? " temporaries" : " state");
         break;
     default:
-        ceni_str_printf(out, "%s", names[owner->kind]);
+        ceni_str_printf(out, "%s", *owner->what ? owner->what : names[owner->kind]);
     }
     put_place(out, owner->user);
     if (owner->inferred) {

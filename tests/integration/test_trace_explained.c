@@ -1,0 +1,149 @@
+/* What explain and Perfetto say of a C program's own trace: its lines, and nothing that holds for
+ * PyTorch only. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <unistd.h>
+
+#include "cenote/cenote.h"
+
+#define MIB      ((size_t)1 << 20)
+#define OK(call) assert_int_equal(call, CEN_OK)
+
+enum { STEPS = 24 };
+
+static char path[64];
+
+static int set_up(void **state) {
+    snprintf(path, sizeof path, "/tmp/cenote_said_XXXXXX");
+    int fd = mkstemp(path);
+    close(fd);
+    return fd < 0;
+}
+
+static int tear_down(void **state) {
+    cen_trace_stats stats;
+    if (!cen_trace_get_stats(&stats) && stats.on) { /* the test failed on its way */
+        (void)cen_trace_stop();
+    }
+    unlink(path);
+    return 0;
+}
+
+/* ---- the program ---- */
+
+static const int LEAKS_AT = __LINE__ + 2;
+__attribute__((noinline)) static void leak_a_metric(cen_pool *pool, size_t bytes, void **block) {
+    OK(cen_pool_alloc(pool, bytes, 0, block));
+}
+
+/* Holds one block more after each step, and 16 MiB for a part of it. */
+__attribute__((noinline)) static void run_steps(cen_pool *pool, size_t bytes,
+                                                size_t more_each_step) {
+    void *kept, *block;
+    for (size_t i = 0; i < STEPS; i++) {
+        OK(cen_pool_alloc(pool, 16 * MIB, 0, &block));
+        leak_a_metric(pool, bytes + i * more_each_step, &kept);
+        OK(cen_pool_free(pool, block, 0));
+        cen_trace_step();
+    }
+}
+
+static void record(const cen_trace_options *options, size_t bytes, size_t more_each_step) {
+    cen_device *device;
+    cen_pool *pool;
+    cen_host_options host = {.size = sizeof host, .capacity = 512 * MIB, .inline_streams = true};
+    OK(cen_trace_start(path, options));
+    OK(cen_device_open_host(0, &host, &device));
+    OK(cen_pool_create(device, NULL, &pool));
+    run_steps(pool, bytes, more_each_step);
+    OK(cen_trace_stop());
+    OK(cen_pool_destroy(pool));
+    cen_device_close(device);
+}
+
+/* ---- what is said of it ---- */
+
+static char *explained(bool json) {
+    cen_snapshot *s = NULL;
+    cen_read_error error = {{0}, 0};
+    cen_explanation *explanation = NULL;
+    char *text = NULL;
+    if (cen_snapshot_read(path, &s, &error)) {
+        fail_msg("%s", error.message);
+    }
+    OK(cen_explain(s, NULL, &explanation));
+    OK(json ? cen_explain_json(explanation, &text) : cen_explain_text(explanation, &text));
+    cen_explanation_free(explanation);
+    cen_snapshot_free(s);
+    return text;
+}
+
+static void says(const char *text, const char *part) {
+    if (!strstr(text, part)) {
+        fail_msg("'%s' is not in:\n%s", part, text);
+    }
+}
+
+static void is_silent(const char *text, const char *part) {
+    if (strstr(text, part)) {
+        fail_msg("'%s' is in:\n%s", part, text);
+    }
+}
+
+#ifdef CENI_HAVE_LIBDW
+static char *as_chrome(void) {
+    cen_snapshot *s = NULL;
+    char name[80];
+    char *text = calloc(1, MIB);
+    OK(cen_snapshot_read(path, &s, NULL));
+    snprintf(name, sizeof name, "%s.json", path);
+    OK(cen_snapshot_write(s, CEN_FORMAT_CHROME, name, NULL));
+    FILE *file = fopen(name, "r");
+    assert_non_null(file);
+    assert_in_range(fread(text, 1, MIB - 1, file), 1, MIB - 2);
+    fclose(file);
+    unlink(name);
+    cen_snapshot_free(s);
+    return text;
+}
+
+static void a_leak_has_the_programs_line(void **state) {
+    cen_trace_options options = {.size = sizeof options, .stacks = CEN_TRACE_NATIVE_STACKS};
+    record(&options, MIB, 0);
+    char place[64], expected[128];
+    snprintf(place, sizeof place, "test_trace_explained.c:%d", LEAKS_AT);
+    char *text = explained(false), *json = explained(true), *chrome = as_chrome();
+    says(text, "LEAK\n");
+    snprintf(expected, sizeof expected, "leak_a_metric, %s\n", place);
+    says(text, expected); /* as an owner */
+    snprintf(expected, sizeof expected, "allocated at %s (leak_a_metric)", place);
+    says(text, expected); /* as a suspect */
+    says(text, "(main)\n");
+    is_silent(text, "_start");
+    snprintf(expected, sizeof expected, "do first  let go of what is allocated at %s", place);
+    says(text, expected);
+    snprintf(expected, sizeof expected, "\"label\": \"leak_a_metric, %s\"", place);
+    says(json, expected);
+    snprintf(expected, sizeof expected, "\"name\":\"%s leak_a_metric\"", place);
+    says(chrome, expected);
+    free(text);
+    free(json);
+    free(chrome);
+}
+#endif
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+#ifdef CENI_HAVE_LIBDW
+        cmocka_unit_test_setup_teardown(a_leak_has_the_programs_line, set_up, tear_down),
+#endif
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
