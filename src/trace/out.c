@@ -139,8 +139,8 @@ void ceni_out_open(ceni_out *out, const char *path) {
 
 /* ---- writing ---- */
 
-static void write_all(ceni_out *out, uint8_t *data, size_t size) {
-    struct iovec part = {data, size};
+static void write_all(ceni_out *out, const uint8_t *data, size_t size) {
+    struct iovec part = {(void *)(uintptr_t)data, size};
     int error = size && !out->status ? ceni_write_quietly(out->fd, &part, 1) : 0;
     if (error) {
         errno = error;
