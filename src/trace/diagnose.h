@@ -220,6 +220,8 @@ void ceni_growth_free(ceni_growth *growth);
 typedef enum ceni_origin { CENI_ORIGIN_TORCH, CENI_ORIGIN_CENOTE, CENI_ORIGIN_RMM } ceni_origin;
 ceni_origin ceni_origin_of(const cen_snapshot *snapshot); /* NULL: a log of PyTorch's */
 
+bool ceni_is_cut_off(const cen_snapshot *snapshot); /* a trace whose end is missing */
+
 /* Stacks. The innermost frame of the user's (not of an installed library), NULL: none. Whose a
  * frame of C's is depends on what recorded it. */
 const cen_frame *ceni_user_frame(const cen_snapshot *snapshot, uint32_t stack);
