@@ -156,6 +156,8 @@ typedef struct ceni_diag {
     size_t suspect_count;
     uint64_t suspect_bytes;
     double suspect_growth;
+    double untold_growth; /* bytes a step that the baseline grows by, of blocks without frames,
+                             where no suspect was found; else 0 */
 
     uint64_t cap_given, cap_low, cap_high, device_total;
     ceni_cap_from cap_from;
