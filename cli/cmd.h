@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "cenote/log.h"
+#include "cenote/snapshot.h"
 
 typedef struct cli_command {
     const char *name;
@@ -28,8 +29,13 @@ int cli_failed(const char *command, const char *format, ...) __attribute__((form
  * cen_log_set with one of these. */
 typedef struct cli_last_error {
     char text[1024];
+    const char *command; /* warnings are printed as this command's; NULL: they are not */
 } cli_last_error;
 void cli_keep_error(void *arg, cen_log_level level, const char *message);
+
+/* Reads a recording. What the reader warns of, such as a missing end, is printed to stderr. */
+cen_status cli_read(const char *command, const char *file, cen_snapshot **snapshot,
+                    cen_read_error *error);
 
 /* What an output calls a file: "standard input" for "-", else the last part of its path, with '?'
  * for control characters, which would act on a terminal. `name` holds it, and is returned. */

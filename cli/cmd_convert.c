@@ -132,7 +132,7 @@ int cmd_convert(int argc, char **argv) {
     }
     cen_snapshot *snapshot = NULL;
     cen_read_error error;
-    if (cen_snapshot_read(args.in, &snapshot, &error) ||
+    if (cli_read("convert", args.in, &snapshot, &error) ||
         cen_snapshot_write(snapshot, format, args.out, &error)) {
         status = cli_failed("convert", "%s", error.message);
     }

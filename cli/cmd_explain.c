@@ -131,7 +131,7 @@ static int print(const arguments *args, const cen_explanation *explanation) {
 static int explain_log(const arguments *args, cen_status *status) {
     size_t size = 0;
     char *text = read_text(args->file, &size);
-    cli_last_error last = {""};
+    cli_last_error last = {.text = ""};
     cen_explanation *explanation = NULL;
     cen_log_set(cli_keep_error, &last, CEN_LOG_ERROR);
     *status = text ? cen_explain_log(text, size, &args->options, &explanation) : CEN_ERR_NOT_FOUND;
@@ -152,8 +152,8 @@ static int explain_snapshot(const arguments *args) {
     cen_snapshot *snapshot = NULL;
     cen_explanation *explanation = NULL;
     cen_read_error error;
-    cli_last_error last = {""};
-    if (cen_snapshot_read(args->file, &snapshot, &error)) {
+    cli_last_error last = {.text = ""};
+    if (cli_read("explain", args->file, &snapshot, &error)) {
         return cli_failed("explain", "%s", error.message);
     }
     cen_log_set(cli_keep_error, &last, CEN_LOG_ERROR);
@@ -167,7 +167,7 @@ static int explain_snapshot(const arguments *args) {
 }
 
 static int explain_ranks(const arguments *args) {
-    cli_last_error last = {""};
+    cli_last_error last = {.text = ""};
     cen_explanation *explanation = NULL;
     cen_log_set(cli_keep_error, &last, CEN_LOG_ERROR);
     cen_status status =

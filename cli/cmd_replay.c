@@ -119,7 +119,7 @@ static int report(const cen_snapshot *snapshot, const arguments *args) {
     size_t count = cen_snapshot_device_count(snapshot), done = 0;
     replay_outcome *outcomes = calloc(count + 1, sizeof *outcomes);
     cen_status status = outcomes ? CEN_OK : CEN_ERR_HOST_MEMORY;
-    cli_last_error last = {""};
+    cli_last_error last = {.text = ""};
     cen_log_set(cli_keep_error, &last, CEN_LOG_ERROR);
     for (size_t i = 0; i < count && !status; i++) {
         const cen_snapshot_device *d = cen_snapshot_get_device(snapshot, i);
@@ -167,7 +167,7 @@ int cmd_replay(int argc, char **argv) {
     stay_on_one_processor();
     cen_snapshot *snapshot = NULL;
     cen_read_error error;
-    if (cen_snapshot_read(args.file, &snapshot, &error)) {
+    if (cli_read("replay", args.file, &snapshot, &error)) {
         return cli_failed("replay", "%s", error.message);
     }
     status = report(snapshot, &args);

@@ -21,6 +21,16 @@ static void print_error(const char *command, const char *format, va_list args) {
     fprintf(stderr, "cenote%s%s: %s\n", *command ? " " : "", command, line);
 }
 
+static void print_warning(const char *command, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void print_warning(const char *command, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    print_error(command, format, args);
+    va_end(args);
+}
+
 int cli_usage_error(const char *command, const char *format, ...) {
     va_list args;
     va_start(args, format);
@@ -41,7 +51,18 @@ void cli_keep_error(void *arg, cen_log_level level, const char *message) {
     cli_last_error *last = arg;
     if (level == CEN_LOG_ERROR) {
         snprintf(last->text, sizeof last->text, "%s", message);
+    } else if (level == CEN_LOG_WARN && last->command) {
+        print_warning(last->command, "warning: %s", message);
     }
+}
+
+cen_status cli_read(const char *command, const char *file, cen_snapshot **snapshot,
+                    cen_read_error *error) {
+    cli_last_error last = {.command = command};
+    cen_log_set(cli_keep_error, &last, CEN_LOG_WARN);
+    cen_status status = cen_snapshot_read(file, snapshot, error);
+    cen_log_set(NULL, NULL, CEN_LOG_ERROR);
+    return status;
 }
 
 const char *cli_base_name(const char *path, char name[CLI_NAME]) {

@@ -3,9 +3,9 @@
  * A device is a process. Its counters are the bytes allocated (asked for and not yet free), those
  * of each stream if there are several, and the bytes reserved, if the recording tells them. A block
  * of at least a thousandth of the peak is an asynchronous slice, named by the place that allocated
- * it, so that the viewer puts the blocks of a place together. Failures and snapshots are instants,
- * annotations slices. Times are the recording's; where it has none, an event lasts a microsecond.
- * docs/convert.md says the same to users. */
+ * it, so that the viewer puts the blocks of a place together. Failures, snapshots
+ * and ends of steps are instants, annotations with a beginning slices. Times are the recording's;
+ * where it has none, an event lasts a microsecond. docs/convert.md says the same to users. */
 #include "trace/convert.h"
 
 #include "base/map.h"
@@ -34,6 +34,7 @@ typedef struct writer {
     uint64_t slices;    /* so far: their ids */
     ceni_map begun;     /* address of a large block -> its slice */
     ceni_map streams;   /* stream -> bytes allocated */
+    ceni_map marks;     /* name of an annotation -> slices of it that are open */
     uint64_t allocated, reserved;
 } writer;
 
@@ -260,15 +261,45 @@ static void put_initial(writer *w, int64_t time) {
     }
 }
 
-/* Marks of one name nest by their order. */
-static void put_annotations(writer *w) {
+/* ---- annotations ---- */
+
+static void put_mark(writer *w, char phase, int64_t time, const char *name) {
+    begin(w, phase, time);
+    ceni_out_printf(w->out, phase == 'i' ? ",\"s\":\"p\",\"name\":\""
+                                         : ",\"cat\":\"annotation\",\"id\":0,\"name\":\"");
+    put_text(w, name);
+    ceni_out_printf(w->out, "\"}");
+}
+
+/* Ends what was still open in the end. */
+static void end_marks(writer *w, int64_t last) {
+    for (size_t i = 0; i < w->marks.capacity; i++) {
+        const ceni_map_slot *slot = &w->marks.slots[i];
+        for (uint64_t n = slot->used ? slot->value : 0; n && !w->out->status; n--) {
+            put_mark(w, 'e', last, w->snapshot->text + slot->key);
+        }
+    }
+}
+
+/* Marks of one name nest by their order. An end without its beginning, as each step of a program
+ * has, is an instant. */
+static void put_annotations(writer *w, int64_t last) {
     for (size_t i = 0; i < w->device->annotation_count && !w->out->status; i++) {
         const cen_annotation *mark = &w->device->annotations[i];
-        begin(w, mark->end ? 'e' : 'b', mark->time_us);
-        ceni_out_printf(w->out, ",\"cat\":\"annotation\",\"id\":0,\"name\":\"");
-        put_text(w, mark->name);
-        ceni_out_printf(w->out, "\"}");
+        uint64_t name = (uint64_t)(mark->name - w->snapshot->text);
+        uint64_t *open = ceni_map_get(&w->marks, name);
+        if (!mark->end && ceni_map_put(&w->marks, name, open ? *open + 1 : 1)) {
+            no_memory(w);
+            return;
+        }
+        bool matched = !mark->end || (open && *open);
+        if (mark->end && matched) {
+            --*open;
+        }
+        put_mark(w, !matched ? 'i' : mark->end ? 'e' : 'b', mark->time_us, mark->name);
+        last = mark->time_us > last ? mark->time_us : last;
     }
+    end_marks(w, last);
 }
 
 static void put_device(writer *w) {
@@ -284,8 +315,8 @@ static void put_device(writer *w) {
     for (size_t i = 0; i < device->event_count && !w->out->status; i++) {
         put_event(w, i);
     }
-    put_annotations(w);
     int64_t last = device->event_count ? time_of(w, device->event_count - 1) : 0;
+    put_annotations(w, last);
     for (size_t i = 0; i < w->begun.capacity && !w->out->status; i++) {
         if (w->begun.slots[i].used) { /* alive in the end */
             slice(w, 'e', last, w->begun.slots[i].value);
@@ -294,6 +325,7 @@ static void put_device(writer *w) {
     }
     ceni_map_free(&w->begun);
     ceni_map_free(&w->streams);
+    ceni_map_free(&w->marks);
 }
 
 void ceni_write_chrome(ceni_out *out, const cen_snapshot *snapshot) {

@@ -1,5 +1,6 @@
 /* Explanations: one diagnosis for each device that holds anything, worst first. */
 #include "trace/diagnose_ranks.h"
+#include "trace/format.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -126,6 +127,18 @@ cen_verdict cen_explanation_next(const cen_explanation *explanation) {
     return explanation->devices[0].next;
 }
 
+static void put_losses(ceni_str *out, bool start_lost, bool cut_off) {
+    if (start_lost || cut_off) {
+        ceni_str_printf(out, " (%s%s%s)", start_lost ? "ring full, start lost" : "",
+                        start_lost && cut_off ? "; " : "", cut_off ? "cut off" : "");
+    }
+}
+
+bool ceni_is_cut_off(const cen_snapshot *snapshot) {
+    const char *cut_off = cen_snapshot_setting(snapshot, CENI_CUT_OFF);
+    return cut_off && !strcmp(cut_off, "True");
+}
+
 static void put_title(ceni_str *out, const cen_explanation *e, const ceni_diag *diag) {
     ceni_str_printf(out, "%s: ", e->name);
     if (!diag->source) {
@@ -139,11 +152,13 @@ static void put_title(ceni_str *out, const cen_explanation *e, const ceni_diag *
     }
     if (diag->source->event_count) {
         ceni_put_count(out, diag->source->event_count);
-        ceni_str_printf(out, " events%s\n",
-                        diag->source->truncated ? " (ring full, start lost)" : "");
+        ceni_str_printf(out, " events");
     } else {
-        ceni_str_printf(out, "no history: the state only\n");
+        ceni_str_printf(out, "no history: the state only");
     }
+    bool start_lost = diag->source->event_count && diag->source->truncated;
+    put_losses(out, start_lost, ceni_is_cut_off(diag->snapshot));
+    ceni_str_printf(out, "\n");
 }
 
 cen_status cen_explain_text(const cen_explanation *explanation, char **text) {

@@ -156,6 +156,8 @@ typedef struct ceni_diag {
     size_t suspect_count;
     uint64_t suspect_bytes;
     double suspect_growth;
+    double untold_growth; /* bytes a step that the baseline grows by, of blocks without frames,
+                             where no suspect was found; else 0 */
 
     uint64_t cap_given, cap_low, cap_high, device_total;
     ceni_cap_from cap_from;
@@ -219,6 +221,8 @@ void ceni_growth_free(ceni_growth *growth);
 /* What recorded it. */
 typedef enum ceni_origin { CENI_ORIGIN_TORCH, CENI_ORIGIN_CENOTE, CENI_ORIGIN_RMM } ceni_origin;
 ceni_origin ceni_origin_of(const cen_snapshot *snapshot); /* NULL: a log of PyTorch's */
+
+bool ceni_is_cut_off(const cen_snapshot *snapshot); /* a trace whose end is missing */
 
 /* Stacks. The innermost frame of the user's (not of an installed library), NULL: none. Whose a
  * frame of C's is depends on what recorded it. */

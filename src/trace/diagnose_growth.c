@@ -6,7 +6,7 @@
  * part of the history after warm-up. Hence what is created once (an optimizer's states, buffers),
  * what is dropped now and then (a cache), what fades (experts visited for the first time) and steps
  * that merely grow (longer sequences) are none. Blocks without frames count as one stack for each
- * size. */
+ * size; where their sizes vary and the baseline grows, a leak is neither found nor ruled out. */
 #include "trace/diagnose.h"
 
 #include "base/map.h"
@@ -193,6 +193,23 @@ static void add_suspect(const ceni_growth *g, ceni_diag *diag, const tally *t) {
     diag->suspect_growth += (double)t->kept_bytes / judged;
 }
 
+/* How much the baseline grows a step, where at least half of that is of blocks without frames.
+ * Their sizes may vary, so that none recurs, and yet all may be of one stack. */
+static double untold_growth(const ceni_growth *g, const ceni_diag *diag, const ceni_record *alive,
+                            size_t n) {
+    uint64_t first = diag->steps[g->first].low, last = diag->steps[g->end].low;
+    uint64_t middle = diag->steps[(g->first + g->end) / 2].low, unknown = 0;
+    if (first >= middle || middle >= last) {
+        return 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const ceni_record *b = &alive[i];
+        bool judged = b->birth != CENI_NO_INDEX && b->step >= g->first && b->step < g->end;
+        unknown += judged && b->stack == CEN_NO_STACK ? b->size : 0;
+    }
+    return unknown >= (last - first) / 2 ? (double)(last - first) / (double)(g->end - g->first) : 0;
+}
+
 cen_status ceni_growth_finish(ceni_growth *g, ceni_diag *diag, const ceni_record *alive, size_t n) {
     if (!g->windows) {
         return CEN_OK;
@@ -213,6 +230,7 @@ cen_status ceni_growth_finish(ceni_growth *g, ceni_diag *diag, const ceni_record
         }
     }
     ceni_free(tallies);
+    diag->untold_growth = found ? 0 : untold_growth(g, diag, alive, n);
     if (diag->suspects) {
         qsort(diag->suspects, diag->suspect_count, sizeof *diag->suspects, by_growth);
     }

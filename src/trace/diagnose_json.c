@@ -214,6 +214,7 @@ static void set_device(builder *b, json_t *object, const ceni_diag *diag) {
     if (diag->source) {
         set(b, object, "events", bytes(diag->source->event_count));
         set(b, object, "truncated", json_boolean(diag->source->truncated));
+        set(b, object, "cut_off", json_boolean(ceni_is_cut_off(diag->snapshot)));
         set(b, object, "unknown_frees", bytes(diag->source->unknown_frees));
     }
 }

@@ -230,7 +230,7 @@ static void put_holes(ceni_str *out, const ceni_diag *diag) {
 static void put_ruled_out(ceni_str *out, const ceni_diag *diag) {
     size_t n = diag->step_complete_count;
     const char *comma = "ruled out ";
-    bool no_leak = !diag->suspect_count && n >= 4;
+    bool no_leak = !diag->suspect_count && n >= 4 && diag->untold_growth <= 0;
     if (!diag->snapshot || (diag->held_unknown && !no_leak)) {
         return;
     }
@@ -276,6 +276,12 @@ static void put_open(ceni_str *out, const ceni_diag *diag) {
                         diag->step_complete_count);
         label = "         ";
     }
+    if (diag->untold_growth > 0) {
+        ceni_str_printf(out, "%s leak: the baseline grows by ", label);
+        ceni_put_size(out, (uint64_t)(diag->untold_growth + 0.5));
+        ceni_str_printf(out, " a step, and no frames tell whose\n");
+        label = "         ";
+    }
     if (diag->cap_from == CENI_CAP_DEVICE && diag->moment == CENI_MOMENT_FAILED &&
         !diag->device_total) {
         ceni_str_printf(out, "%s what others hold of the device: --device-total tells\n", label);
@@ -286,8 +292,9 @@ static void put_open(ceni_str *out, const ceni_diag *diag) {
                         diag->verdict == CEN_VERDICT_FRAGMENTATION ? "" : "fragmentation, and ");
         return;
     }
-    if (diag->owner_count && diag->owners[0].kind == CENI_KIND_UNKNOWN &&
-        diag->owners[0].bytes > diag->needed / 2) {
+    bool unknown = diag->owner_count && diag->owners[0].kind == CENI_KIND_UNKNOWN &&
+                   diag->owners[0].bytes > diag->needed / 2;
+    if (unknown || diag->untold_growth > 0) {
         bool traced = diag->snapshot && cen_snapshot_setting(diag->snapshot, "cenote");
         ceni_str_printf(out, "%s whose memory: %s records frames\n", label,
                         traced ? "cen_trace_options.stacks"

@@ -194,6 +194,12 @@ bool ceni_put_evidence(const ceni_diag *diag, void (*line)(void *arg, const char
                         user ? user->line : 0);
         end_line(&l);
     }
+    if (diag->untold_growth > 0) {
+        const uint64_t growth = (uint64_t)(diag->untold_growth + 0.5);
+        ceni_str_printf(&l.text, "the baseline grows by ");
+        sizes(&l, (const char *const[]){" a step, and no frames tell whose"}, &growth, 1);
+        end_line(&l);
+    }
     for (size_t i = 0; i < diag->pool_count; i++) {
         const ceni_segment_group *p = &diag->pools[i];
         ceni_str_printf(&l.text, "private pool (%" PRId64 ", %" PRId64 ") holds ", p->pool[0],

@@ -21,6 +21,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "traces are little-end
 #define CENI_FILE_MINOR      0
 #define CENI_BLOCK_MAGIC     UINT32_C(0x4b4c4243) /* "CBLK" */
 #define CENI_TAIL_MAGIC      "CENTREND"
+#define CENI_CUT_OFF         "trace cut off" /* the setting, "True", of what was read without its end */
 #define CENI_BLOCK_BYTES_MAX (UINT32_C(1) << 28) /* of a payload */
 
 /* In place of a process, where a trace was made of another recording: of a history that may lack

@@ -347,7 +347,7 @@ static cen_status note_end(ceni_trace_file *f, size_t rest) {
                     "not written yet is missing",
              reader->name, (unsigned long long)reader->offset);
     uint32_t key, value;
-    return ceni_intern_string(reader, (const uint8_t *)"trace cut off", 13, &key) ||
+    return ceni_intern_string(reader, (const uint8_t *)CENI_CUT_OFF, strlen(CENI_CUT_OFF), &key) ||
                    ceni_intern_string(reader, (const uint8_t *)"True", 4, &value)
                ? reader->status
                : add_setting(f, key, value);

@@ -21,10 +21,23 @@ static uint64_t peak_of(const cen_snapshot_device *device) {
     return peak;
 }
 
+/* Annotations of a name nest: none ends that has not begun. */
+static void check_annotation(json_t *open, const json_t *event, bool begins) {
+    char key[600];
+    snprintf(key, sizeof key, "%d %s", (int)json_integer_value(json_object_get(event, "pid")),
+             json_string_value(json_object_get(event, "name")));
+    json_int_t depth = json_integer_value(json_object_get(open, key)) + (begins ? 1 : -1);
+    assert_true(depth >= 0);
+    assert_int_equal(depth ? json_object_set_new(open, key, json_integer(depth))
+                           : json_object_del(open, key),
+                     0);
+}
+
 /* One slice after another with the same id: it begins, then it ends under the same name. */
 static void check_slice(json_t *open, const json_t *event, bool begins) {
     char id[32];
     if (strcmp(json_string_value(json_object_get(event, "cat")), "block") != 0) {
+        check_annotation(open, event, begins);
         return;
     }
     snprintf(id, sizeof id, "%" JSON_INTEGER_FORMAT,
@@ -137,10 +150,45 @@ static void chrome_escapes(void **state) {
     cen_snapshot_free(snapshot);
 }
 
+static size_t count_of(const char *text, const char *part) {
+    size_t count = 0;
+    for (; (text = strstr(text, part)); text += strlen(part)) {
+        count++;
+    }
+    return count;
+}
+
+/* A program's steps have ends only: they are instants, as is an end without its beginning. What is
+ * left open ends. */
+static void steps_are_instants(void **state) {
+    assert_int_equal(cen_trace_start(in_folder("t.cenotrace"), NULL), CEN_OK);
+    cen_trace_mark("late", true);
+    for (uint64_t i = 1; i <= 3; i++) {
+        cen_trace_mark("forward", false);
+        cen_trace_alloc(0, i << 20, 4096, 0);
+        cen_trace_mark("forward", true);
+        cen_trace_step();
+    }
+    cen_trace_mark("open", false);
+    cen_trace_mark("open", false);
+    assert_int_equal(cen_trace_stop(), CEN_OK);
+    cen_snapshot *snapshot = read_file(in_folder("t.cenotrace"));
+    chrome(snapshot);
+    size_t size;
+    char *text = bytes_of(in_folder("a.json"), &size);
+    assert_int_equal(count_of(text, "\"s\":\"p\",\"name\":\"cen_trace_step\"}"), 3);
+    assert_int_equal(count_of(text, "\"s\":\"p\",\"name\":\"late\"}"), 1);
+    assert_int_equal(count_of(text, "\"cat\":\"annotation\",\"id\":0,\"name\":\"forward\"}"), 6);
+    assert_int_equal(count_of(text, "\"cat\":\"annotation\",\"id\":0,\"name\":\"open\"}"), 4);
+    free(text);
+    cen_snapshot_free(snapshot);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chrome_adds_up),
         cmocka_unit_test(chrome_escapes),
+        cmocka_unit_test(steps_are_instants),
     };
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }
