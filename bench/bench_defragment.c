@@ -12,7 +12,7 @@
 #include "bench/bench.h"
 #include "cenote/cenote.h"
 
-enum { RUNS = 5, COPIES = 4, MARKS = 2 };
+enum { RUNS = 5, MARKS = 2 };
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -35,10 +35,10 @@ static void print_log(void *arg, cen_log_level level, const char *message) {
     fprintf(stderr, "bench_defragment: %s\n", message);
 }
 
-/* Bytes copied in a second, both ways of looking at it: a byte that is read and written counts
- * once.
- */
+/* Gigabytes copied in a second, so many at a time, one copy behind the other. A byte that is read
+ * and written counts once. */
 static bench_measure copy_rate(uint64_t bytes) {
+    const uint64_t copies = total / 2 / bytes > 4 ? total / 2 / bytes : 4;
     double samples[RUNS];
     cen_pool *pool;
     void *from, *to;
@@ -47,14 +47,14 @@ static bench_measure copy_rate(uint64_t bytes) {
          "allocating");
     for (int run = -1; run < RUNS; run++) { /* the first one touches the memory */
         uint64_t start = bench_now();
-        for (int i = 0; i < COPIES; i++) {
+        for (uint64_t i = 0; i < copies; i++) {
             need(!cen_copy_async(device, (cen_addr)(uintptr_t)to, (cen_addr)(uintptr_t)from, bytes,
                                  stream),
                  "copying");
         }
         need(!cen_stream_sync(device, stream), "waiting for copies");
         if (run >= 0) {
-            samples[run] = (double)bytes * COPIES / (double)(bench_now() - start);
+            samples[run] = (double)bytes * (double)copies / (double)(bench_now() - start);
         }
     }
     need(!cen_pool_free(pool, from, stream) && !cen_pool_free(pool, to, stream), "freeing");
@@ -133,8 +133,10 @@ static double compact(uint64_t size, bool apart) {
     return (double)r.moved_bytes / (double)r.ns;
 }
 
-static void measure(uint64_t size, bool apart, bench_measure peer) {
+/* Beside copies of what lies side by side, and of half of the memory at a time. */
+static void measure(uint64_t size, bool apart, bench_measure large) {
     double samples[RUNS];
+    bench_measure alike = copy_rate(apart ? size : page / 4);
     char what[96];
     for (int run = 0; run < RUNS; run++) {
         samples[run] = compact(size, apart);
@@ -144,8 +146,11 @@ static void measure(uint64_t size, bool apart, bench_measure peer) {
     printf("%s\n  ", separator);
     separator = ",";
     bench_figure(stdout, what, "GB/s", bench_measure_of(samples, RUNS));
-    bench_peer(stdout, "plain copies", peer);
-    printf(", \"target\": %.4g}", 0.9 * peer.median);
+    bench_peer(stdout, "plain copies, as much at a time", alike);
+    printf(", \"also\": [{\"name\": \"plain copies, %llu MiB at a time\", \"median\": %.6g, "
+           "\"spread\": [%.6g, %.6g]}], \"target\": %.4g}",
+           (unsigned long long)(total / 2 / MIB), large.median, large.lowest, large.highest,
+           0.9 * alike.median);
 }
 
 static bool open_device(const char *name) {
@@ -175,12 +180,12 @@ int main(void) {
         fprintf(stderr, "bench_defragment: skipped: no such device\n");
         return 77;
     }
-    bench_measure peer = copy_rate(total / 2);
+    bench_measure large = copy_rate(total / 2);
     printf("{\"name\": \"defragment\", \"figures\": [");
-    measure(page / 8, false, peer);
-    measure(page / 8, true, peer);
-    measure(page / 32, false, peer);
-    measure(page / 32, true, peer);
+    measure(page / 8, false, large);
+    measure(page / 8, true, large);
+    measure(page / 32, false, large);
+    measure(page / 32, true, large);
     printf("\n]}\n");
     need(!cen_stream_destroy(device, stream), "destroying the stream");
     cen_device_close(device);

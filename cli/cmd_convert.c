@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cenote/cenote.h"
 
@@ -106,8 +107,9 @@ static int choose_format(const arguments *args, cen_format *format) {
 /* Two names of one plain file. */
 static bool is_same_file(const char *in, const char *out) {
     struct stat a, b;
-    return strcmp(in, "-") != 0 && strcmp(out, "-") != 0 && !stat(in, &a) && !stat(out, &b) &&
-           S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    bool known = !(strcmp(in, "-") ? stat(in, &a) : fstat(STDIN_FILENO, &a)) &&
+                 !(strcmp(out, "-") ? stat(out, &b) : fstat(STDOUT_FILENO, &b));
+    return known && S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 int cmd_convert(int argc, char **argv) {

@@ -85,9 +85,12 @@ static void borrow(cen_global *global, size_t device_bytes) {
     printf("device 0 is full; its pool borrows %.2f GiB of device 1\n",
            (double)stats.borrowed_bytes / GIB);
     check(cen_pool_free(pool, more, 0), "free");
-    check(cen_pool_alloc(cen_global_pool(global, 1), device_bytes / 8 * 7, 0, &theirs), "alloc");
+    cen_global_room room;
+    check(cen_global_available(global, 1, &room), "available");
+    size_t all = room.free_bytes + room.kept_bytes + room.lent_bytes;
+    check(cen_pool_alloc(cen_global_pool(global, 1), all, 0, &theirs), "alloc");
     check(cen_pool_get_stats(pool, &stats), "stats");
-    printf("device 1 needs it: the pool of device 0 now holds %.2f GiB of it\n",
+    printf("device 1 needs all of its own: the pool of device 0 now holds %.2f GiB of it\n",
            (double)stats.borrowed_bytes / GIB);
     check(cen_pool_free(cen_global_pool(global, 1), theirs, 0), "free");
     check(cen_pool_free(pool, kept, 0), "free");

@@ -8,8 +8,9 @@
  * (cen_global_notice).
  *
  * Devices are numbered as they were given, from 0. Streams belong to a device and are given with
- * its number. Any thread may call; the notice and log callbacks apart, nothing is called back. No
- * function waits for a device except as the last step before failing, or where asked to. */
+ * its number. Any thread may call. Called back are the notice, the log, and the retry and the clock
+ * of options.pool, nothing else. No function waits for a device except as the last step before
+ * failing, or where asked to. */
 #ifndef CENOTE_GLOBAL_H
 #define CENOTE_GLOBAL_H
 
@@ -27,8 +28,10 @@ typedef struct cen_global cen_global;
 #define CEN_GLOBAL_ALL     (-2) /* all devices together, and the host if allowed */
 
 /* A device wants memory back that a neighbour's local pool has borrowed, and what could be had
- * without help is not enough. Called without locks held, by the thread whose allocation lacks it.
- * Free or unpin blocks of the borrower's local pool, then return; what is then idle goes back. */
+ * without help is not enough. Called without locks held, by the thread whose allocation or
+ * cen_global_reclaim lacks it, so by several at a time. Free or unpin blocks of the borrower's
+ * local pool, then return; what is then idle goes back. It may use every pool; what its own calls
+ * lack is not announced. */
 typedef struct cen_global_notice {
     int lender;      /* the device whose pages are wanted back */
     int borrower;    /* the device whose local pool holds them */
@@ -53,17 +56,19 @@ typedef struct cen_global_options {
 
 /* Makes a global pool over `count` open devices of one backend, which must outlive it, and enables
  * peer access wherever it can be had. Devices that cannot reach each other are fine: each then
- * lacks the other as a place. CEN_ERR_INVALID: none, too many, or a device twice;
- * CEN_ERR_UNSUPPORTED: a device has no virtual memory management. */
+ * lacks the other as a place. options may be NULL. CEN_ERR_INVALID: none, too many, a device twice
+ * or of another backend, or a size field that is not set; CEN_ERR_UNSUPPORTED: a device has no
+ * virtual memory management; errors as cen_pool_create's. */
 CEN_API cen_status cen_global_create(cen_device *const *devices, size_t count,
                                      const cen_global_options *options, cen_global **global);
 
 /* Waits for all uses that it knows of, then returns everything, the local pools too. What is still
- * live is gone too, its count is logged (CEN_LOG_WARN). NULL is ignored. */
+ * live is gone too, its count is logged (CEN_LOG_WARN). NULL is ignored. Nothing else may use the
+ * pool during or after the call. */
 CEN_API cen_status cen_global_destroy(cen_global *global);
 
 /* The local pool of a device, for cen_pool_* and cen_movable_*; not to be destroyed by the caller.
- * NULL: no such device. */
+ * NULL: no such device (logged). */
 CEN_API cen_pool *cen_global_pool(cen_global *global, int device);
 
 typedef enum cen_placement {
@@ -105,8 +110,9 @@ typedef struct cen_global_report {
 } cen_global_report;
 
 /* Allocates `bytes` for work on `device`. request and report may be NULL (automatic, stream 0). 0
- * bytes give NULL. Errors: CEN_ERR_DEVICE_MEMORY with the room of each device in the log;
- * CEN_ERR_NO_DEVICE: no such device; CEN_ERR_UNSUPPORTED: the placement asked for needs a peer that
+ * bytes give NULL, and no report. Errors: CEN_ERR_DEVICE_MEMORY with the room of each device in the
+ * log; CEN_ERR_NO_DEVICE: no such device; CEN_ERR_INVALID: an unknown placement, weights that are
+ * none, or more than 65536 stripes; CEN_ERR_UNSUPPORTED: the placement asked for needs a peer that
  * cannot be reached, or host memory that is not allowed or not to be had; CEN_ERR_DEVICE_LOST: the
  * device is lost, which is known once a call on it has failed. */
 CEN_API cen_status cen_global_alloc(cen_global *global, size_t bytes, int device,
@@ -120,10 +126,12 @@ CEN_API cen_status cen_global_alloc(cen_global *global, size_t bytes, int device
 CEN_API cen_status cen_global_free(cen_global *global, void *block, int device, cen_stream stream);
 
 /* Says that work submitted to `stream` of `device` uses the block, also one of a local pool, which
- * is freed with cen_global_free then. CEN_ERR_UNSUPPORTED: that device cannot reach all of it. */
+ * is freed with cen_global_free then. CEN_ERR_UNSUPPORTED: that device cannot reach all of it;
+ * CEN_ERR_FOREIGN_POINTER, CEN_ERR_DOUBLE_FREE: it is no live block. */
 CEN_API cen_status cen_global_use(cen_global *global, void *block, int device, cen_stream stream);
 
-/* Where a block lies: any address in a block of its own, the start of a local pool's block. */
+/* Where a live block lies: any address in a block of the global pool's own, the start of a local
+ * pool's block. CEN_ERR_FOREIGN_POINTER, CEN_ERR_DOUBLE_FREE. */
 CEN_API cen_status cen_global_where(cen_global *global, const void *block,
                                     cen_global_report *report);
 
@@ -134,31 +142,37 @@ CEN_API cen_status cen_global_home(cen_global *global, const void *byte, int *de
 typedef struct cen_global_room {
     uint64_t total_bytes; /* of memory; the host: what it may be asked for, UINT64_MAX: unlimited */
     uint64_t free_bytes;  /* as the driver says, less what it was seen not to give; the host: what
-                             it may still be asked for, kept_bytes included */
-    uint64_t idle_bytes;  /* in idle pages of its local pool, whoever's pages they are */
+                             it may still be asked for */
+    uint64_t idle_bytes;  /* in idle pages of its local pool, whoever's pages they are; the host: in
+                             idle pages of its memory, which the local pools count, too */
     uint64_t pool_bytes;  /* of its memory, held by its local pool */
     uint64_t global_bytes;    /* of its memory, in blocks of the global pool, pending ones too */
     uint64_t lent_bytes;      /* of its memory, held by other local pools */
     uint64_t borrowed_bytes;  /* of others' memory, held by its local pool */
     uint64_t kept_bytes;      /* of its memory, kept by the global pool for the next block alike */
-    uint64_t pending_bytes;   /* of global_bytes: freed, still used by a stream */
+    uint64_t pending_bytes;   /* of global_bytes: freed, still used by a stream; the host: 0 */
     uint64_t available_bytes; /* free, idle and kept of its own memory, borrowers' idle pages
-                                 included: what an allocation can get without anybody freeing */
+                                 included: what an allocation can get without anybody freeing; the
+                                 host: free_bytes */
     uint64_t largest_bytes;   /* the largest block obtainable for the device: of its own memory; of
                                  CEN_GLOBAL_ALL: over all devices that reach each other, or on the
                                  host if that has more */
     bool lost;
 } cen_global_room;
+/* Looks without waiting; also finishes frees that are complete. */
 CEN_API cen_status cen_global_available(cen_global *global, int device, cen_global_room *room);
 
-/* Makes a neighbour give back up to `bytes` of the device's memory now: idle pages; movable blocks
- * are moved away; with `wait` pending work is waited for; then the notice. returned_bytes may be
- * NULL. */
+/* Makes neighbours give back at least `bytes` of the device's memory, if they can: idle pages;
+ * movable blocks are moved away; with `wait` pending work is waited for; then the notice. Fewer are
+ * no error. returned_bytes may be NULL. CEN_ERR_CAPTURE while a stream captures. */
 CEN_API cen_status cen_global_reclaim(cen_global *global, int device, uint64_t bytes, bool wait,
                                       uint64_t *returned_bytes);
 
 /* Defragments every local pool, brings movable blocks home from borrowed pages where there is room
- * at home, gives borrowed idle pages back, and finishes frees. report: of all together. */
+ * at home, gives borrowed idle pages back, and finishes frees. What is kept for blocks alike goes
+ * back too unless keep_bytes is UINT64_MAX. options may be NULL, report too: of all together. A
+ * device that fails does not keep the others from it; the first failure is returned.
+ * CEN_ERR_CAPTURE while a stream captures. */
 CEN_API cen_status cen_global_defragment(cen_global *global, const cen_defragment_options *options,
                                          cen_defragment_report *report);
 

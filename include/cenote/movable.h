@@ -40,10 +40,11 @@ CEN_API cen_status cen_movable_free(cen_pool *pool, cen_movable handle, cen_stre
 
 /* Moves one block now into the best hole of other pages, of those in use if they have one; for
  * tests and for those who know better. CEN_ERR_NOT_FOUND; CEN_ERR_BUSY: it is pinned;
- * CEN_ERR_CAPTURE: a stream captures; CEN_ERR_DEVICE_MEMORY: no other page has a hole for it. */
+ * CEN_ERR_CAPTURE: a stream captures; CEN_ERR_DEVICE_MEMORY: no other page has a hole for it;
+ * CEN_ERR_DEVICE_LOST: it lay on a lost device. */
 CEN_API cen_status cen_movable_move(cen_pool *pool, cen_movable handle);
 
-/* The size that was asked for. */
+/* The size that was asked for. CEN_ERR_NOT_FOUND. */
 CEN_API cen_status cen_movable_size(cen_pool *pool, cen_movable handle, size_t *bytes);
 
 /* Zero-initialise, set `size` to sizeof, then what differs. */
@@ -51,11 +52,11 @@ typedef struct cen_defragment_options {
     size_t size;
     uint64_t keep_bytes; /* return idle pages while more than this is reserved; 0: all of them,
                             UINT64_MAX: none, which puts them side by side instead */
-    uint64_t budget_us;  /* begin nothing new after about so long by the pool's clock, but no wait is
-                            cut short; 0: go on until nothing is left to do */
-    bool compact;        /* copy movable blocks together, so that more pages become idle */
-    bool wait;           /* wait for pending frees and for copies, so that they count; without it a
-                            page that work may still use is not returned by this call */
+    uint64_t budget_us; /* begin nothing new after about so long by the pool's clock, but no wait is
+                           cut short; 0: go on until nothing is left to do */
+    bool compact;       /* copy movable blocks together, so that more pages become idle */
+    bool wait;          /* wait for pending frees and for copies, so that they count; without it a
+                           page that work may still use is not returned by this call */
 } cen_defragment_options;
 
 typedef struct cen_defragment_report {
@@ -84,7 +85,8 @@ typedef struct cen_defragment_policy {
                              free, and that is a sixteenth of what is reserved; 0: not by this */
     cen_defragment_options each; /* what is done each time; budget_us 0 means 1000 */
 } cen_defragment_policy;
-/* NULL: no longer. */
+/* NULL: no longer. Where defragmenting fails, the call that it is within does not. CEN_ERR_INVALID:
+ * size is not set, or threshold is not between 0 and 1. */
 CEN_API cen_status cen_pool_set_defragment(cen_pool *pool, const cen_defragment_policy *policy);
 
 #ifdef __cplusplus

@@ -50,7 +50,8 @@ typedef struct cen_pool_options {
     size_t size;
     uint64_t limit_bytes; /* most to hold of the device; default: no limit of the pool's own */
     uint64_t preallocate_bytes;
-    uint64_t page_bytes; /* size of the pages made when growing; default: chosen by cost */
+    uint64_t page_bytes; /* size of the pages made when growing; default: chosen by cost; at
+                            most 2^46 */
     double driver_share; /* share of the elapsed time that optional driver calls may take once
                             the pool is warm; default 0.01, negative: as little as possible */
     cen_pool_retry_fn retry;
@@ -87,7 +88,7 @@ CEN_API cen_status cen_pool_alloc_aligned(cen_pool *pool, size_t bytes, size_t a
 CEN_API cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream);
 
 /* Says that work submitted to `stream` uses the block: it is not reused before that work is done.
- */
+ * CEN_ERR_FOREIGN_POINTER, CEN_ERR_DOUBLE_FREE; CEN_ERR_INVALID: a movable block. */
 CEN_API cen_status cen_pool_use(cen_pool *pool, void *block, cen_stream stream);
 
 /* The size that was asked for. */
@@ -144,6 +145,8 @@ typedef struct cen_pool_stats {
     uint64_t driver_kind_calls[6]; /* calls, by kind */
     uint64_t remapped_bytes;       /* idle pages mapped elsewhere instead of growing */
     uint64_t retries;
+    uint64_t defragmentations; /* asked for, and by a policy (cenote/movable.h) */
+    uint64_t moved_bytes;      /* of movable blocks that these copied elsewhere */
 } cen_pool_stats;
 CEN_API cen_status cen_pool_get_stats(cen_pool *pool, cen_pool_stats *stats);
 /* Sets the peaks to the current values. */

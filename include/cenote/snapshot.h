@@ -4,9 +4,8 @@
  * cenote's own traces (cenote/trace.h) and RMM's logs of allocations (CSV: Thread, Time, Action,
  * Pointer, Size, Stream), each plain or gzip; which it is shows in the file's first bytes. The
  * reader builds plain data and runs nothing that a file says. A snapshot is immutable once read:
- * any number of threads may use it. Strings are UTF-8 without control
- * characters and owned by the snapshot. Sizes are in bytes, times in microseconds of the
- * recording's clock. */
+ * any number of threads may use it. Strings are UTF-8 without control characters and owned by the
+ * snapshot. Sizes are in bytes, times in microseconds of the recording's clock. */
 #ifndef CENOTE_SNAPSHOT_H
 #define CENOTE_SNAPSHOT_H
 
@@ -150,7 +149,9 @@ typedef enum cen_format {
 } cen_format;
 
 /* Writes a snapshot to a file ("-": standard output), which appears whole or not at all; gzip if
- * its name ends in ".gz". error may be NULL; its offset stays 0. CEN_ERR_IO, CEN_ERR_HOST_MEMORY.
+ * its name ends in ".gz". error may be NULL; its offset stays 0. CEN_ERR_IO, CEN_ERR_HOST_MEMORY,
+ * CEN_ERR_INVALID: an argument is NULL, or no such format; CEN_ERR_FORMAT: a range of addresses
+ * that a trace cannot hold. No signal (SIGPIPE, SIGXFSZ) reaches the program for it.
  * docs/convert.md says what each format keeps. */
 CEN_API cen_status cen_snapshot_write(const cen_snapshot *snapshot, cen_format format,
                                       const char *path, cen_read_error *error);

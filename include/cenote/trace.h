@@ -30,7 +30,8 @@ typedef enum cen_trace_stacks {
 } cen_trace_stacks;
 
 /* Gives the frames of the calling thread, innermost first, at most `capacity`; the count is
- * returned. The strings need to live until it returns. It must not call cenote. */
+ * returned. Its strings are read after it has returned: they stay until the call of cenote's that
+ * it serves is done. Several threads may be in it at a time. It must not call cenote. */
 typedef size_t (*cen_trace_stack_fn)(void *arg, cen_frame *frames, size_t capacity);
 
 /* Zero-initialise, set `size` to sizeof, then what differs: a zero field means its default. */
@@ -39,36 +40,45 @@ typedef struct cen_trace_options {
     cen_trace_stacks stacks;
     cen_trace_stack_fn stack_fn; /* frames of another language, before the native ones */
     void *stack_arg;
-    uint32_t buffer_bytes; /* of each thread; default 32 KiB */
+    uint32_t buffer_bytes; /* of each thread, at most 64 MiB; default 32 KiB */
 } cen_trace_options;
 
 /* Starts a trace into `path`, which is created or emptied. options may be NULL. CEN_ERR_BUSY: one
- * is on already; CEN_ERR_IO: the file cannot be made. */
+ * was started and is not stopped yet, even if it had to end; CEN_ERR_IO: the file cannot be made;
+ * CEN_ERR_INVALID; CEN_ERR_HOST_MEMORY. */
 CEN_API cen_status cen_trace_start(const char *path, const cen_trace_options *options);
 
-/* Appends what all threads have gathered, and the index, and closes the file. CEN_ERR_NOT_FOUND: no
- * trace is on; CEN_ERR_IO: the trace had to end early, as when the disk was full (the log said so
- * then): the file holds what was written before, whole blocks only. */
+/* Appends what all threads have gathered, and the index, and closes the file. Other threads may go
+ * on meanwhile: their events are in the trace until it is off. CEN_ERR_NOT_FOUND: none was started;
+ * CEN_ERR_IO: the trace had to end early, as when the disk was full (the log said so then): the
+ * file holds what was written before, whole blocks only. */
 CEN_API cen_status cen_trace_stop(void);
 
-/* Appends what the calling thread has gathered. CEN_OK too when no trace is on. */
+/* Appends what the calling thread has gathered to the file (not what others have; the system writes
+ * it to the disk when it likes). CEN_OK too when no trace is on. CEN_ERR_IO: it could not be
+ * written, and the trace has ended; CEN_ERR_HOST_MEMORY. */
 CEN_API cen_status cen_trace_flush(void);
 
-/* Marks the end of an iteration of the program, for the step-by-step figures of explain. */
+/* What follows does nothing when no trace is on, and cannot fail: what could not be kept is counted
+ * in cen_trace_stats.lost.
+ *
+ * Marks the end of an iteration of the program, for the step-by-step figures of explain; what the
+ * thread has gathered is appended about ten times a second. */
 CEN_API void cen_trace_step(void);
 /* Marks the begin or the end of a named part of the program. The name is copied. */
 CEN_API void cen_trace_mark(const char *name, bool end);
 
 /* Notes an allocation or a free that cenote did not make. device: the number that the trace gives
- * it, from 0. */
+ * it, from 0 to 65534; events of others are dropped. */
 CEN_API void cen_trace_alloc(int device, cen_addr addr, uint64_t bytes, cen_stream stream);
 CEN_API void cen_trace_free(int device, cen_addr addr, uint64_t bytes, cen_stream stream);
 
+/* Of the trace that is on, or of the last one. */
 typedef struct cen_trace_stats {
     uint64_t events, bytes; /* emitted; written to the file */
     uint64_t stacks;        /* different ones */
     uint64_t lost;          /* events that could not be written */
-    bool on;
+    bool on;                /* false too when it had to end and is not stopped yet */
 } cen_trace_stats;
 CEN_API cen_status cen_trace_get_stats(cen_trace_stats *stats);
 

@@ -47,3 +47,8 @@ char *ceni_str_take(ceni_str *str) {
     *str = (ceni_str){0};
     return data;
 }
+
+const char *ceni_base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}

@@ -21,4 +21,7 @@ void ceni_str_fill(ceni_str *str, char c, int count);
 /* Hands over the text, for the caller to free(); NULL, and the memory released, if it failed. */
 char *ceni_str_take(ceni_str *str);
 
+/* What follows the last '/' of a path; all of it if there is none. */
+const char *ceni_base_name(const char *path);
+
 #endif

@@ -54,6 +54,10 @@ typedef struct ceni_round {
     bool out_of_time;
 } ceni_round;
 
+static inline uint64_t ceni_least(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
 /* When a budget ends, by the pool's clock; 0: never. */
 static inline uint64_t ceni_deadline(const cen_pool *pool, uint64_t budget_us) {
     uint64_t now = ceni_pool_now_us(pool);
@@ -65,6 +69,12 @@ cen_status ceni_round_survey(ceni_round *round);
 void ceni_round_close(ceni_round *round);
 /* The place of an address, which has one. */
 size_t ceni_place_of(const ceni_round *round, uint64_t addr);
+/* Bytes of a block that lie on a place. */
+static inline uint64_t ceni_place_share(const ceni_place *place, const ceni_block *block) {
+    const ceni_segment *s = place->segment;
+    uint64_t from = block->addr > s->addr ? block->addr : s->addr;
+    return ceni_least(block->addr + block->size, s->addr + s->size) - from;
+}
 /* The places that a block lies on, one after the other: from NULL on, to NULL. */
 ceni_place *ceni_place_next(const ceni_round *round, const ceni_block *block, ceni_place *place);
 

@@ -14,10 +14,6 @@
 #define LOOK_EVERY    64   /* frees between two looks at the threshold, at least ... */
 #define LOOK_MOST     4096 /* ... and at most, when nothing could be done the last times */
 
-static uint64_t least(uint64_t a, uint64_t b) {
-    return a < b ? a : b;
-}
-
 /* --- a pool as a whole --- */
 
 typedef struct work {
@@ -73,7 +69,7 @@ static void return_idle(work *w) {
     uint64_t part = before > keep ? (before - keep) / PAGES_AT_ONCE : 0;
     part = part > pool->granularity ? part : pool->granularity;
     while (*reserved > keep && !out_of_time(w)) {
-        uint64_t most = least(part, *reserved - keep);
+        uint64_t most = ceni_least(part, *reserved - keep);
         if (!ceni_pool_release_home(pool, NULL, most) &&
             !ceni_pool_release_idle(pool, *reserved - most)) {
             break;
@@ -83,9 +79,12 @@ static void return_idle(work *w) {
 }
 
 /* Behind the moves of a moment ago, unless they were waited for: then anyone may have the result.
- */
+ * Idle pages that could not be returned yet, though they should be, are left for the next time. */
 static void regroup(work *w) {
     cen_pool *pool = w->pool;
+    if (pool->stats.reserved_bytes > w->options->keep_bytes) {
+        return;
+    }
     ceni_pstream *stream = w->options->wait ? NULL : pool->mover;
     uint64_t before = pool->stats.remapped_bytes;
     while (pool->vmm && !out_of_time(w) &&
@@ -113,6 +112,8 @@ static cen_status defragment(cen_pool *pool, const cen_defragment_options *optio
     w.report.largest_after = ceni_pool_largest_free(pool);
     w.report.reserved_after = pool->stats.reserved_bytes;
     w.report.ns = ceni_now_ns() - start;
+    pool->stats.defragmentations++;
+    pool->stats.moved_bytes += w.report.moved_bytes;
     *report = w.report;
     return status;
 }
@@ -121,7 +122,7 @@ static cen_status defragment(cen_pool *pool, const cen_defragment_options *optio
 static cen_defragment_options given(const cen_defragment_options *options) {
     cen_defragment_options all = {0};
     if (options) {
-        memcpy(&all, options, least(options->size, sizeof all));
+        memcpy(&all, options, ceni_least(options->size, sizeof all));
     }
     return all;
 }
@@ -192,8 +193,9 @@ void ceni_pool_habit(cen_pool *pool) {
     (void)defragment(pool, &p->each, &report); /* what could be done is done */
     h->next_us = ceni_pool_now_us(pool) + p->interval_us;
     if (look) { /* what does not help is done less often */
-        bool helped = !is_ragged(pool, p->threshold);
-        h->every = helped ? LOOK_EVERY : least(2 * h->every, LOOK_MOST);
+        bool helped = report.moved_bytes || report.returned_bytes || report.regrouped_bytes ||
+                      !is_ragged(pool, p->threshold);
+        h->every = helped ? LOOK_EVERY : ceni_least(2 * h->every, LOOK_MOST);
         h->look_at = pool->freed + h->every;
     }
 }
@@ -225,7 +227,7 @@ cen_status cen_pool_set_defragment(cen_pool *pool, const cen_defragment_policy *
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_set_defragment: no memory");
     }
     if (habit) {
-        memcpy(&habit->policy, policy, least(policy->size, sizeof *policy));
+        memcpy(&habit->policy, policy, ceni_least(policy->size, sizeof *policy));
         cen_defragment_options *each = &habit->policy.each;
         each->budget_us = each->budget_us ? each->budget_us : EACH_US;
         habit->every = LOOK_EVERY;

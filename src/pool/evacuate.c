@@ -9,7 +9,6 @@
  * weighed against the bytes copied. When the pages of a home or borrowed ones are to be emptied,
  * anything is. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "pool/compact.h"
@@ -185,11 +184,8 @@ static void count_moves(ceni_round *round, bool back) {
             const ceni_block *b = ends[k];
             for (ceni_place *p = ceni_place_next(round, b, NULL); p;
                  p = ceni_place_next(round, b, p)) {
-                const ceni_segment *s = p->segment;
-                uint64_t from = b->addr > s->addr ? b->addr : s->addr;
-                uint64_t to = s->addr + s->size;
-                to = b->addr + b->size < to ? b->addr + b->size : to;
-                p->live += (k == 1) != back ? to - from : from - to;
+                uint64_t share = ceni_place_share(p, b);
+                p->live += (k == 1) != back ? share : -share;
             }
         }
     }

@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "dev/call.h"
-#include "pool/lookup.h"
 
 #define SMALL_BYTES ((uint64_t)32 << 20)
 
@@ -284,6 +283,9 @@ void ceni_global_lose(cen_global *g, int number) {
     (void)ceni_spans_return(g, number, UINT64_MAX);
     for (size_t i = 0; i < g->count; i++) {
         cen_pool *pool = g->members[i].pool;
+        if (!pool) {
+            continue; /* it could not be made, and what is there is being destroyed */
+        }
         ceni_pool_enter(pool);
         if (atomic_load(&g->members[i].lost)) {
             ceni_pool_lose(pool, mapper_for(g, (int)i));

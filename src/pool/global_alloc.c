@@ -130,20 +130,18 @@ static cen_status place_on_what_is_there(attempt *a) {
     return status;
 }
 
-#define MIB(bytes) ((double)(bytes) / (1 << 20))
-
 static cen_status no_room(cen_global *g, int device, uint64_t bytes) {
     char line[512];
     size_t at = 0;
     for (size_t i = 0; i < g->count && at < sizeof line; i++) {
         int written = snprintf(line + at, sizeof line - at, "%s%zu: %.2f", i ? ", " : "", i,
-                               MIB(ceni_global_room_of(g, (int)i)));
+                               CENI_MIB(ceni_global_room_of(g, (int)i)));
         at += written > 0 ? (size_t)written : 0;
     }
     return ceni_fail(CEN_ERR_DEVICE_MEMORY,
                      "cen_global_alloc: no room for %.2f MiB for device %d; MiB free or idle by "
                      "device: %s",
-                     MIB(bytes), device, line);
+                     CENI_MIB(bytes), device, line);
 }
 
 static void *at_address(uint64_t addr) {

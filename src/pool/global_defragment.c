@@ -7,8 +7,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-static uint64_t left_us(const cen_defragment_options *options, uint64_t start) {
-    uint64_t spent = (ceni_now_ns() - start) / 1000;
+/* What is left of the budget, by the local pools' clock, as theirs are. */
+static uint64_t left_us(const ceni_member *m, const cen_defragment_options *options,
+                        uint64_t start) {
+    uint64_t spent = ceni_pool_now_us(m->pool) - start;
     return !options->budget_us              ? 0
            : spent + 1 < options->budget_us ? options->budget_us - spent
                                             : 1;
@@ -37,10 +39,10 @@ static cen_status defragment_member(ceni_member *m, const cen_defragment_options
     cen_defragment_report one;
     if (options->compact) {
         ceni_pool_enter(m->pool);
-        sum->moved_bytes += ceni_pool_bring_home(m->pool, left_us(options, start));
+        sum->moved_bytes += ceni_pool_bring_home(m->pool, left_us(m, options, start));
         ceni_lock_leave(&m->pool->lock);
     }
-    each.budget_us = left_us(options, start);
+    each.budget_us = left_us(m, options, start);
     cen_status status = cen_pool_defragment(m->pool, &each, &one);
     if (!status) {
         add_report(sum, &one);
@@ -65,7 +67,7 @@ cen_status cen_global_defragment(cen_global *global, const cen_defragment_option
         memcpy(&own, options, options->size < sizeof own ? options->size : sizeof own);
         own.size = sizeof own;
     }
-    uint64_t start = ceni_now_ns();
+    uint64_t start = ceni_now_ns(), start_us = ceni_pool_now_us(global->members[0].pool);
     cen_defragment_report sum = {.largest_before = largest(global)};
     (void)ceni_spans_finish(global, own.wait);
     if (own.keep_bytes != UINT64_MAX) {
@@ -74,12 +76,12 @@ cen_status cen_global_defragment(cen_global *global, const cen_defragment_option
     for (size_t i = 0; i < global->count; i++) {
         cen_status one = atomic_load(&global->members[i].lost)
                              ? CEN_OK
-                             : defragment_member(&global->members[i], &own, start, &sum);
+                             : defragment_member(&global->members[i], &own, start_us, &sum);
         status = status ? status : one;
     }
     sum.largest_after = largest(global);
     sum.ns = ceni_now_ns() - start;
-    if (report) {
+    if (!status && report) {
         *report = sum;
     }
     return status;

@@ -85,10 +85,10 @@ static cen_status add_use(ceni_span *s, int device, cen_stream stream) {
 static void count_pending(cen_global *g, const ceni_span *s, int64_t sign) {
     g->pending_count += (size_t)sign;
     for (size_t i = 0; i < s->page_count; i++) {
-        if (s->pages[i].home != CEN_GLOBAL_HOST) {
-            atomic_fetch_add(&g->members[s->pages[i].home].pending_bytes,
-                             (uint64_t)sign * s->pages[i].size);
-        }
+        int home = s->pages[i].home;
+        atomic_fetch_add(home == CEN_GLOBAL_HOST ? &g->host_pending
+                                                 : &g->members[home].pending_bytes,
+                         (uint64_t)sign * s->pages[i].size);
     }
 }
 
@@ -177,9 +177,11 @@ cen_status cen_global_free(cen_global *global, void *block, int device, cen_stre
 }
 
 /* Whether a device can reach a live block of a local pool. */
-static cen_status check_reach(cen_global *g, const void *block, int device) {
+static cen_status check_reach(cen_global *g, const ceni_member *owner, const void *block,
+                              int device) {
     cen_global_report report;
-    cen_status status = cen_global_where(g, block, &report);
+    cen_status status = ceni_pool_live(owner->pool, block, "cen_global_use");
+    status = status ? status : cen_global_where(g, block, &report);
     if (!status && !(report.reachable >> device & 1)) {
         status = ceni_fail(CEN_ERR_UNSUPPORTED,
                            "cen_global_use: device %d cannot reach all of the block", device);
@@ -193,14 +195,17 @@ cen_status cen_global_use(cen_global *global, void *block, int device, cen_strea
         return status;
     }
     const ceni_member *owner = ceni_global_owner(global, block);
-    if (owner && owner->number == device) {
+    ceni_lock_take(&global->lock);
+    ceni_span *s = ceni_span_find(global, (uintptr_t)block);
+    bool freed = s && s->pending; /* its pool still takes it for live */
+    ceni_lock_leave(&global->lock);
+    if (owner && owner->number == device && !freed) {
         return cen_pool_use(owner->pool, block, stream);
     }
-    if (owner && (status = check_reach(global, block, device))) {
+    if (owner && !freed && (status = check_reach(global, owner, block, device))) {
         return status;
     }
     ceni_lock_take(&global->lock);
-    ceni_span *s = NULL;
     status = span_at(global, block, owner, &s);
     if (!status && (!s || s->pending)) {
         status = ceni_fail(CEN_ERR_FOREIGN_POINTER,

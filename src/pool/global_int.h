@@ -75,7 +75,7 @@ struct cen_global {
     size_t count;
     ceni_member members[CEN_GLOBAL_DEVICES];
     _Atomic uint64_t host_bytes; /* in spans */
-    _Atomic uint64_t host_kept;
+    _Atomic uint64_t host_kept, host_pending;
 
     ceni_lock finishing;
     _Atomic uint64_t finished; /* spans so far */
@@ -176,12 +176,8 @@ uint64_t ceni_global_room_of(cen_global *global, int home);
 enum ceni_effort { CENI_AT_ONCE, CENI_WAITING, CENI_ASKING };
 /* Has memory of a device returned until `bytes` are free. False: so many are not. */
 bool ceni_global_make_room(cen_global *global, int number, uint64_t bytes, enum ceni_effort effort);
-/* Has neighbours give memory of a device back; returns how much they did. */
-uint64_t ceni_global_take_back(cen_global *global, int number, uint64_t bytes, bool wait,
-                               bool notice);
 /* Peers that a device can reach, by link and room: fills numbers, returns how many. */
 size_t ceni_global_peers(cen_global *global, int device, int peers[CEN_GLOBAL_DEVICES]);
-uint64_t ceni_global_host_left(cen_global *global);
 /* Asks every device whether it is still there. */
 void ceni_global_find_lost(cen_global *global);
 

@@ -2,9 +2,7 @@
 #include "pool/global_int.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 
 bool ceni_global_capturing(cen_global *g) {
@@ -49,7 +47,7 @@ static ceni_held host_held(cen_global *g) {
     return sum;
 }
 
-uint64_t ceni_global_host_left(cen_global *g) {
+static uint64_t host_left(cen_global *g) {
     if (!g->options.allow_host) {
         return 0;
     }
@@ -76,7 +74,7 @@ static ceni_held held_of(cen_global *g, int number, bool own) {
 
 uint64_t ceni_global_room_of(cen_global *g, int home) {
     if (home == CEN_GLOBAL_HOST) {
-        return ceni_global_host_left(g);
+        return host_left(g);
     }
     uint64_t free_bytes = ceni_global_driver_free(g, home);
     return atomic_load(&g->members[home].lost) ? 0
@@ -93,18 +91,24 @@ static uint64_t vacate(cen_pool *pool, const ceni_home *home, uint64_t bytes, bo
     return returned;
 }
 
+/* The notice's own allocations, on this thread, are not announced in turn: it would not end. */
+static _Thread_local bool telling;
+
 /* Asks a borrower's user for memory of a device, if any of it is in use. */
 static void tell(cen_global *g, int number, int borrower, uint64_t wanted) {
     ceni_home home = {g->members[number].device, false};
     ceni_held held = ceni_pool_held(g->members[borrower].pool, &home, true);
     if (held.bytes > held.idle) {
         cen_global_notice n = {number, borrower, wanted, held.bytes - held.idle};
+        telling = true;
         g->options.notice(g->options.notice_arg, &n);
+        telling = false;
         (void)ceni_spans_finish(g, true); /* blocks that other devices' streams used */
     }
 }
 
-uint64_t ceni_global_take_back(cen_global *g, int number, uint64_t bytes, bool wait, bool notice) {
+/* Has neighbours give memory of a device back; returns how much they did. */
+static uint64_t take_back(cen_global *g, int number, uint64_t bytes, bool wait, bool notice) {
     enum { IDLE, WAITED_FOR, ASKED_FOR };
     ceni_home home = {g->members[number].device, false};
     uint64_t returned = 0;
@@ -113,7 +117,7 @@ uint64_t ceni_global_take_back(cen_global *g, int number, uint64_t bytes, bool w
     }
     for (int pass = IDLE; pass <= ASKED_FOR && returned < bytes; pass++) {
         if ((pass == WAITED_FOR && !wait) ||
-            (pass == ASKED_FOR && (!notice || !g->options.notice))) {
+            (pass == ASKED_FOR && (!notice || !g->options.notice || telling))) {
             continue;
         }
         for (size_t i = 0; i < g->count && returned < bytes; i++) {
@@ -160,7 +164,7 @@ bool ceni_global_make_room(cen_global *g, int number, uint64_t bytes, enum ceni_
         lack -= returned < lack ? returned : lack;
     }
     if (lack && effort >= CENI_WAITING) {
-        (void)ceni_global_take_back(g, number, lack, true, effort == CENI_ASKING);
+        (void)take_back(g, number, lack, true, effort == CENI_ASKING);
     }
     return ceni_global_driver_free(g, number) >= bytes;
 }
@@ -204,7 +208,7 @@ cen_status cen_global_reclaim(cen_global *global, int device, uint64_t bytes, bo
     if (status) {
         return status;
     }
-    uint64_t returned = ceni_global_take_back(global, device, bytes, wait, true);
+    uint64_t returned = take_back(global, device, bytes, wait, true);
     if (returned_bytes) {
         *returned_bytes = returned;
     }
@@ -239,13 +243,16 @@ static void room_of_host(cen_global *g, cen_global_room *room) {
     room->total_bytes = !g->options.allow_host  ? 0
                         : g->options.host_bytes ? g->options.host_bytes
                                                 : UINT64_MAX;
-    room->free_bytes = ceni_global_host_left(g);
-    room->idle_bytes = held.idle;
+    uint64_t left = host_left(g);
     room->kept_bytes = atomic_load(&g->host_kept);
+    room->free_bytes =
+        left == UINT64_MAX || left < room->kept_bytes ? left : left - room->kept_bytes;
+    room->idle_bytes = held.idle;
+    room->pending_bytes = atomic_load(&g->host_pending);
     room->lent_bytes = held.bytes;
     room->global_bytes = spans;
-    room->available_bytes = room->free_bytes;
-    room->largest_bytes = room->free_bytes / g->granularity * g->granularity;
+    room->available_bytes = left; /* what is kept goes back when its room is wanted */
+    room->largest_bytes = left / g->granularity * g->granularity;
 }
 
 static uint64_t plus(uint64_t a, uint64_t b) {
@@ -269,6 +276,7 @@ static void room_of_all(cen_global *g, cen_global_room *sum) {
     cen_global_room one[CEN_GLOBAL_DEVICES] = {{0}}, host = {0};
     room_of_host(g, &host);
     *sum = host;
+    sum->idle_bytes = 0; /* the host's are in the local pools, too, and counted there */
     for (size_t i = 0; i < g->count; i++) {
         room_of_device(g, (int)i, &one[i]);
         add_room(sum, &one[i]);

@@ -180,18 +180,18 @@ static void describe_failure(cen_pool *pool, const request *r, uint64_t requeste
     pool->stats.failures++;
 }
 
-#define MIB(bytes) ((double)(bytes) / (1 << 20))
-
 static void log_failure(const cen_pool *pool, cen_status why) {
     const cen_pool_failure *f = &pool->failure;
     ceni_log(CEN_LOG_ERROR,
              "pool: no room for %.2f MiB: %.2f live + %.2f requested, %.2f reserved, largest free "
              "%.2f, stranded by streams %.2f, in private pools %.2f, pending %.2f, device free "
              "%.2f, limit %.2f MiB%s%s",
-             MIB(f->requested_bytes), MIB(f->live_bytes), MIB(f->requested_bytes),
-             MIB(f->reserved_bytes), MIB(f->largest_free_bytes), MIB(f->stranded_stream_bytes),
-             MIB(f->stranded_private_bytes), MIB(f->pending_bytes), MIB(f->device_free_bytes),
-             f->limit_bytes == UINT64_MAX ? MIB(pool->device->total_bytes) : MIB(f->limit_bytes),
+             CENI_MIB(f->requested_bytes), CENI_MIB(f->live_bytes), CENI_MIB(f->requested_bytes),
+             CENI_MIB(f->reserved_bytes), CENI_MIB(f->largest_free_bytes),
+             CENI_MIB(f->stranded_stream_bytes), CENI_MIB(f->stranded_private_bytes),
+             CENI_MIB(f->pending_bytes), CENI_MIB(f->device_free_bytes),
+             f->limit_bytes == UINT64_MAX ? CENI_MIB(pool->device->total_bytes)
+                                          : CENI_MIB(f->limit_bytes),
              f->limit_bytes == UINT64_MAX ? " (the device's size)" : "",
              why == CEN_ERR_CAPTURE ? "; no plain segment can be made while a stream is capturing"
                                     : "");

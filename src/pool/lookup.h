@@ -29,6 +29,12 @@ static inline void ceni_index_set(cen_pool *pool, uint64_t addr, uintptr_t owner
     }
 }
 
+/* The slab whose memory an address is, or NULL. */
+static inline ceni_slab *ceni_slab_of(const cen_pool *pool, const void *ptr) {
+    uintptr_t owner = ceni_index_get(pool, (uintptr_t)ptr);
+    return owner & CENI_OWNER_SLAB ? (ceni_slab *)(owner & ~CENI_OWNER_SLAB) : NULL;
+}
+
 static inline unsigned ceni_stream_slot(cen_stream handle) {
     return (unsigned)((uint64_t)handle * 0x9E3779B97F4A7C15u >> 58) % CENI_STREAM_SLOTS;
 }

@@ -13,8 +13,6 @@
 #include "pool/lookup.h"
 #include "pool/note.h"
 
-#define SIZE_IN_SENSE ((size_t)1 << 46) /* no device holds more */
-
 static cen_movable handle_of(const ceni_movable *m, uint32_t number) {
     return (cen_movable)m->generation << 32 | number;
 }
@@ -74,12 +72,10 @@ static cen_status alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *s, cen_mov
         return ceni_fail(CEN_ERR_CAPTURE, "cen_movable_alloc: the stream is in a private pool, "
                                           "whose blocks stay where they are");
     }
-    if (bytes > SIZE_IN_SENSE) {
+    if (bytes > CENI_SIZE_MAX) {
         return ceni_fail(CEN_ERR_DEVICE_MEMORY, "cen_movable_alloc: no device holds %llu bytes",
                          (unsigned long long)bytes);
     }
-    uint64_t unit = CEN_POOL_ALIGNMENT, size = (bytes + unit - 1) & ~(unit - 1);
-    size = size > CENI_SLAB_LIMIT ? size : CENI_SLAB_LIMIT + unit;
     ceni_use *uses = NULL;
     ceni_block *block;
     uint32_t number = take_entry(pool);
@@ -88,7 +84,8 @@ static cen_status alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *s, cen_mov
         (void)ceni_fail(status, "cen_movable_alloc: no memory");
     } else {
         pool->movable_awaited++; /* the lock may be dropped meanwhile */
-        status = ceni_pool_obtain(pool, &pool->shared, size, unit, bytes, s, &block);
+        status = ceni_pool_obtain(pool, &pool->shared, ceni_block_bytes(bytes), CEN_POOL_ALIGNMENT,
+                                  bytes, s, &block);
         pool->movable_awaited--;
     }
     if (status) {

@@ -8,6 +8,7 @@
 #include "pool/note.h"
 
 #define DRIVER_SHARE 0.01
+#define PAGE_MOST    ((uint64_t)1 << 46) /* no device holds more */
 
 void ceni_arena_open(ceni_arena *arena, uint64_t id) {
     arena->id = id;
@@ -45,26 +46,41 @@ static cen_status open_pool(cen_pool *pool) {
     return status;
 }
 
+/* What the caller's version of the options says; the rest is 0. */
+static cen_status read_options(const cen_pool_options *options, cen_pool_options *own) {
+    *own = (cen_pool_options){0};
+    if (options && options->size < sizeof(size_t)) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_pool_create: options.size is not set");
+    }
+    if (options) {
+        memcpy(own, options, options->size < sizeof *own ? options->size : sizeof *own);
+    }
+    if (!(own->driver_share <= 1)) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_pool_create: driver_share is not a share");
+    }
+    if (own->page_bytes > PAGE_MOST) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_pool_create: page_bytes is %llu, more than %llu",
+                         (unsigned long long)own->page_bytes, (unsigned long long)PAGE_MOST);
+    }
+    return CEN_OK;
+}
+
 cen_status cen_pool_create(cen_device *device, const cen_pool_options *options, cen_pool **out) {
     if (!device || !out) {
         return ceni_fail(CEN_ERR_INVALID, "cen_pool_create: %s is NULL",
                          device ? "pool" : "device");
     }
-    if (options && options->size < sizeof(size_t)) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_pool_create: options.size is not set");
-    }
-    if (options && !(options->driver_share <= 1)) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_pool_create: driver_share is not a share");
+    cen_pool_options own;
+    cen_status status = read_options(options, &own);
+    if (status) {
+        return status;
     }
     cen_pool *pool = ceni_aligned(_Alignof(cen_pool), sizeof *pool);
     if (!pool) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_create: no memory");
     }
     memset(pool, 0, sizeof *pool);
-    if (options) {
-        memcpy(&pool->options, options,
-               options->size < sizeof *options ? options->size : sizeof *options);
-    }
+    pool->options = own;
     pool->device = pool->mapper = device;
     pool->granularity = device->granularity;
     pool->vmm = device->vmm;
@@ -72,7 +88,7 @@ cen_status cen_pool_create(cen_device *device, const cen_pool_options *options, 
         ceni_log(CEN_LOG_WARN, "pool: the device has no virtual memory management: plain segments, "
                                "which cannot be remapped");
     }
-    cen_status status = open_pool(pool);
+    status = open_pool(pool);
     if (!status && pool->options.preallocate_bytes) {
         status = cen_pool_preallocate(pool, pool->options.preallocate_bytes);
     }

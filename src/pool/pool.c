@@ -1,5 +1,4 @@
 /* The pool's everyday calls: allocation and freeing, and the figures that they keep. */
-
 #include "base/clock.h"
 #include "base/log.h"
 #include "dev/call.h"
@@ -7,8 +6,7 @@
 #include "pool/note.h"
 
 #define ALIGNMENT_MAX ((size_t)1 << 30)
-#define SIZE_IN_SENSE ((size_t)1 << 46) /* no device holds more; larger sizes cannot be rounded */
-#define VERIFY_EVERY  64                /* debug builds: slow-path operations between checks */
+#define VERIFY_EVERY  64 /* debug builds: slow-path operations between checks */
 
 uint64_t ceni_pool_now_us(const cen_pool *pool) {
     return pool->options.clock_us ? pool->options.clock_us(pool->options.clock_arg)
@@ -177,7 +175,7 @@ cen_status cen_pool_alloc_aligned(cen_pool *pool, size_t bytes, size_t alignment
         *block = NULL;
         return CEN_OK;
     }
-    if (bytes > SIZE_IN_SENSE) {
+    if (bytes > CENI_SIZE_MAX) {
         return ceni_fail(CEN_ERR_DEVICE_MEMORY, "cen_pool_alloc: no device holds %zu bytes", bytes);
     }
     ceni_pstream *s = ceni_stream_get(pool, stream);
@@ -188,11 +186,8 @@ cen_status cen_pool_alloc_aligned(cen_pool *pool, size_t bytes, size_t alignment
     if (bytes <= CENI_SLAB_LIMIT && alignment <= unit) {
         status = ceni_slab_alloc(pool, bytes, s, block);
     } else {
-        uint64_t size = (bytes + unit - 1) & ~(unit - 1);
-        if (size <= CENI_SLAB_LIMIT) {
-            size = CENI_SLAB_LIMIT + unit; /* no two blocks begin in one granule of the index */
-        }
-        status = alloc_block(pool, size, alignment < unit ? unit : alignment, bytes, s, block);
+        status = alloc_block(pool, ceni_block_bytes(bytes), alignment < unit ? unit : alignment,
+                             bytes, s, block);
     }
     if (!status) {
         ceni_note(pool, CENI_EVENT_ALLOC, (uintptr_t)*block, bytes, stream);
@@ -257,11 +252,6 @@ static cen_status free_block(cen_pool *pool, void *ptr, ceni_pstream *stream, ui
     return CEN_OK;
 }
 
-static ceni_slab *slab_of(const cen_pool *pool, const void *ptr) {
-    uintptr_t owner = ceni_index_get(pool, (uintptr_t)ptr);
-    return owner & CENI_OWNER_SLAB ? (ceni_slab *)(owner & ~CENI_OWNER_SLAB) : NULL;
-}
-
 cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream) {
     cen_status status = ceni_pool_refuse(pool, "cen_pool_free");
     if (status || !block) {
@@ -271,7 +261,7 @@ cen_status cen_pool_free(cen_pool *pool, void *block, cen_stream stream) {
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_free: no memory for a stream");
     }
-    ceni_slab *slab = slab_of(pool, block);
+    ceni_slab *slab = ceni_slab_of(pool, block);
     if (slab) {
         return ceni_slab_free(pool, slab, block, s);
     }
@@ -299,7 +289,7 @@ cen_status cen_pool_use(cen_pool *pool, void *block, cen_stream stream) {
     if (!s) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_pool_use: no memory for a stream");
     }
-    ceni_slab *slab = slab_of(pool, block);
+    ceni_slab *slab = ceni_slab_of(pool, block);
     ceni_lock_take(&pool->lock);
     ceni_block *b;
     if (slab) {
@@ -324,7 +314,7 @@ cen_status cen_pool_block_size(cen_pool *pool, const void *block, size_t *bytes)
     if (status || !bytes) {
         return status ? status : ceni_fail(CEN_ERR_INVALID, "cen_pool_block_size: bytes is NULL");
     }
-    ceni_slab *slab = slab_of(pool, block);
+    ceni_slab *slab = ceni_slab_of(pool, block);
     if (slab) {
         return ceni_slab_size(slab, block, bytes);
     }

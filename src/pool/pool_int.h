@@ -28,6 +28,7 @@
 #define CENI_SMALL_LIMIT  ((uint64_t)1 << 20)  /* below: the small line */
 #define CENI_MEDIUM_LIMIT ((uint64_t)4 << 20)  /* below: the medium line */
 #define CENI_SLAB_LIMIT   ((uint64_t)32 << 10) /* up to this: slabs */
+#define CENI_SIZE_MAX     ((uint64_t)1 << 46)  /* no device holds more; more cannot be rounded */
 #define CENI_GRANULE_BITS 15 /* of the index: no two owners start in one granule */
 #define CENI_CLASSES      20
 #define CENI_BINS         576
@@ -304,11 +305,20 @@ struct cen_pool {
     size_t movable_count, movable_capacity;
     size_t movable_live;
     size_t movable_awaited; /* handles taken for blocks that are being obtained */
-    uint32_t free_movable; /* the number of the first with nothing; 0: none */
-    ceni_pstream *mover;   /* the stream that copies blocks elsewhere, once there is one */
+    uint32_t free_movable;  /* the number of the first with nothing; 0: none */
+    ceni_pstream *mover;    /* the stream that copies blocks elsewhere, once there is one */
 
     _Alignas(64) _Atomic int64_t requested_shards; /* written under a shard's lock */
 };
+
+/* What a block takes for `bytes` that slabs do not serve. No two blocks begin in one granule of the
+ * index. */
+static inline uint64_t ceni_block_bytes(uint64_t bytes) {
+    uint64_t unit = CEN_POOL_ALIGNMENT, size = (bytes + unit - 1) & ~(unit - 1);
+    return size > CENI_SLAB_LIMIT ? size : CENI_SLAB_LIMIT + unit;
+}
+
+#define CENI_MIB(bytes) ((double)(bytes) / (1 << 20)) /* for messages */
 
 /* pool.c */
 /* CEN_ERR_INVALID: pool is NULL; CEN_ERR_FORKED: it is another process's. Logged. */
@@ -346,6 +356,7 @@ cen_status ceni_index_reserve(cen_pool *pool, uint64_t addr, uint64_t size);
 /* Addresses are given back. */
 void ceni_index_forget(cen_pool *pool, uint64_t addr, uint64_t size);
 
+/* open.c */
 /* The lines of all arenas, the shared one's first: NULL begins, NULL ends. */
 ceni_line *ceni_line_next(cen_pool *pool, const ceni_line *line);
 void ceni_arena_open(ceni_arena *arena, uint64_t id);
@@ -415,6 +426,9 @@ uint64_t ceni_pool_release_idle(cen_pool *pool, uint64_t keep_bytes);
 uint64_t ceni_pool_release_home(cen_pool *pool, const ceni_home *home, uint64_t bytes);
 void ceni_line_drop_inactive(cen_pool *pool, ceni_line *line);
 void ceni_pool_close_lines(cen_pool *pool);
+/* Forgets released private pools that have nothing left, and their addresses. */
+void ceni_arenas_reap(cen_pool *pool);
+
 /* dead.c: memory of devices that are lost. The lock is held. */
 /* Pages of a home die: what is free on them, or will be, is never used again. */
 void ceni_pool_lose_home(cen_pool *pool, const ceni_home *home);
@@ -427,9 +441,6 @@ bool ceni_block_bury(cen_pool *pool, ceni_block *block);
 bool ceni_block_is_lost(const cen_pool *pool, const ceni_block *block);
 /* Returns dead pages on which nothing is left. */
 uint64_t ceni_pool_release_dead(cen_pool *pool);
-
-/* Forgets released private pools that have nothing left, and their addresses. */
-void ceni_arenas_reap(cen_pool *pool);
 
 /* stream.c; finding a stream is in lookup.h */
 /* Adds one with the lock held; NULL: no host memory. */
@@ -464,9 +475,17 @@ void ceni_uses_end(ceni_use *uses);
 /* Drops those that the host has seen complete. */
 void ceni_uses_prune(ceni_use **uses);
 void ceni_uses_free(ceni_use *uses);
-/* slab.c */
+/* magazine.c: small sizes, by way of magazines where there are any. */
 cen_status ceni_slab_alloc(cen_pool *pool, uint64_t bytes, ceni_pstream *stream, void **object);
 cen_status ceni_slab_free(cen_pool *pool, ceni_slab *slab, void *object, ceni_pstream *stream);
+/* Empties all magazines into their slabs; the lock is held. */
+void ceni_magazines_flush(cen_pool *pool);
+/* Empties those of a stream that was marked as released, and keeps them for the next new stream.
+ * They are never freed before the pool: a free in the stream's name may have them in hand. */
+void ceni_magazines_retire(cen_pool *pool, ceni_pstream *stream);
+
+/* slab.c; slab.h has what only the two share. */
+/* An object is back: the slab goes if it was the last. */
 void ceni_slab_give_back(cen_pool *pool, ceni_slab *slab, void *object);
 cen_status ceni_slab_use(cen_pool *pool, ceni_slab *slab, void *object, ceni_pstream *stream);
 cen_status ceni_slab_size(ceni_slab *slab, const void *object, size_t *bytes);
@@ -475,11 +494,6 @@ int64_t ceni_slab_requested(ceni_slab *slab, const void *object);
 /* The slab lies on a page that died. */
 void ceni_slab_lose(ceni_slab *slab);
 void ceni_slabs_close(cen_pool *pool);
-void ceni_magazines_flush(cen_pool *pool);
-/* Empties those of a stream that was marked as released, and keeps them for the next new stream.
- * They are never freed before the pool: a free in the stream's name may have them in hand. */
-void ceni_magazines_retire(cen_pool *pool, ceni_pstream *stream);
-uint32_t ceni_class_bytes(unsigned class_index);
 
 /* ladder.c: a block of `size` bytes for `stream` from `arena`, by every means. Lock held; it may be
  * dropped while the retry callback runs. */

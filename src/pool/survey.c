@@ -27,17 +27,15 @@ static cen_status survey_place(ceni_round *round, ceni_place *p, const ceni_bloc
     const ceni_segment *s = p->segment;
     uint64_t end = s->addr + s->size;
     for (; b && b->addr < end; b = b->next) {
-        uint64_t from = b->addr > s->addr ? b->addr : s->addr;
-        uint64_t to = b->addr + b->size < end ? b->addr + b->size : end;
         if (b->kind == CENI_BLOCK_FREE) {
             continue;
         }
         if (b->kind != CENI_BLOCK_LIVE || !b->movable || ceni_block_is_lost(round->pool, b)) {
             p->fixed = true;
         } else if (round->pool->movables[b->movable - 1].pins) {
-            p->pinned += to - from;
+            p->pinned += ceni_place_share(p, b);
         } else {
-            p->live += to - from;
+            p->live += ceni_place_share(p, b);
             p->count++;
             if (ceni_grow(&round->numbers, &round->number_capacity, round->number_count + 1,
                           sizeof *round->numbers)) {

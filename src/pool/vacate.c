@@ -4,10 +4,6 @@
 
 #include "pool/compact.h"
 
-static uint64_t least(uint64_t a, uint64_t b) {
-    return a < b ? a : b;
-}
-
 uint64_t ceni_pool_compact(cen_pool *pool) {
     if (!pool->movable_live || pool->capturing) {
         return 0;
@@ -26,8 +22,8 @@ static bool make_room(cen_pool *pool, const uint64_t lacking[CENI_RANKS]) {
         if (!lacking[rank] || ceni_dev_obtainable(pool->device, &room)) {
             continue;
         }
-        room = least(room, ceni_pool_allowed(pool)) / unit * unit;
-        uint64_t want = least((lacking[rank] + unit - 1) / unit * unit, room);
+        room = ceni_least(room, ceni_pool_allowed(pool)) / unit * unit;
+        uint64_t want = ceni_least((lacking[rank] + unit - 1) / unit * unit, room);
         made = (want && !ceni_line_extend(pool, &pool->shared.lines[rank], want, NULL)) || made;
     }
     return made;

@@ -13,14 +13,19 @@ bool ceni_pool_owns(cen_pool *pool, const void *block, bool live) {
 /* The stream of a live block; the lock is held. */
 static cen_status stream_of(cen_pool *pool, const void *block, const char *call,
                             cen_stream *stream) {
-    uintptr_t owner = ceni_index_get(pool, (uintptr_t)block);
-    if (!(owner & CENI_OWNER_SLAB)) {
+    ceni_slab *slab = ceni_slab_of(pool, block);
+    if (!slab) {
         ceni_block *b;
         cen_status status = ceni_pool_block_at(pool, block, call, &b);
+        if (!status && b->movable) {
+            status = ceni_fail(CEN_ERR_INVALID,
+                               "%s: %p is a movable block: its handle says who "
+                               "uses it, and is freed",
+                               call, block);
+        }
         *stream = status ? 0 : b->stream->handle;
         return status;
     }
-    ceni_slab *slab = (ceni_slab *)(owner & ~CENI_OWNER_SLAB);
     int64_t bytes = ceni_slab_requested(slab, block);
     if (bytes <= 0) {
         return bytes ? ceni_fail(CEN_ERR_FOREIGN_POINTER, "%s: %p is inside a block", call, block)

@@ -233,7 +233,6 @@ ceni_kind ceni_frames_kind(const cen_frame *frames, size_t count, ceni_origin or
                            const char **what);
 ceni_kind ceni_stack_kind(const cen_snapshot *snapshot, uint32_t stack, const char **what);
 bool ceni_stack_in_autograd(const cen_snapshot *snapshot, uint32_t stack);
-const char *ceni_base_name(const char *path);
 #define CENI_HASH_START 0xcbf29ce484222325u
 uint64_t ceni_hash_text(uint64_t hash, const char *text);
 

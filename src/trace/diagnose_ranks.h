@@ -133,7 +133,9 @@ uint64_t ceni_median(uint64_t *values, size_t count); /* sorts them */
 /* What is printed. */
 void ceni_text_ranks(ceni_str *out, const ceni_ranks *ranks);
 void ceni_text_rank_tables(ceni_str *out, const ceni_ranks *ranks);
-uint64_t ceni_ranks_unit(const ceni_ranks *ranks); /* bytes of the unit of all sums */
+/* A sum in the unit of all sums, and that unit's name: "GiB", or "MiB" where all are less. */
+double ceni_ranks_num(const ceni_ranks *ranks, uint64_t bytes);
+const char *ceni_ranks_unit(const ceni_ranks *ranks);
 void ceni_put_rank_label(ceni_str *out, const ceni_ranks *ranks, size_t stack);
 /* The numbers of missing ranks, up to the largest there is; only where fewer are missing than
  * there are, as other numbers are none of ranks. Calls missing(arg, first, last) for each run. */

@@ -14,10 +14,6 @@ static const uint64_t GIB = 1u << 30, MIB = 1u << 20;
 /* Smaller differences are not printed: of the largest one, this part. */
 static const double MIN_PART = 0.01;
 
-static double num(const ceni_ranks *ranks, uint64_t bytes) {
-    return (double)bytes / (double)ceni_ranks_unit(ranks);
-}
-
 /* What a rank's line says after its number. */
 static void put_rank(ceni_str *out, const ceni_ranks *ranks, size_t at) {
     const ceni_rank *rank = &ranks->ranks[at];
@@ -27,8 +23,8 @@ static void put_rank(ceni_str *out, const ceni_ranks *ranks, size_t at) {
                        : rank->held_stand == CENI_STAND_MORE ? "  holds more"
                        : rank->held_stand == CENI_STAND_LESS ? "  holds less"
                                                              : "";
-    ceni_str_printf(out, " %9.2f %9.2f %9.2f  %s%s%s%s", num(ranks, rank->needed),
-                    num(ranks, rank->live_peak), num(ranks, rank->held_peak),
+    ceni_str_printf(out, " %9.2f %9.2f %9.2f  %s%s%s%s", ceni_ranks_num(ranks, rank->needed),
+                    ceni_ranks_num(ranks, rank->live_peak), ceni_ranks_num(ranks, rank->held_peak),
                     cen_verdict_name(rank->verdict),
                     rank->moment == CENI_MOMENT_FAILED ? ", failed" : "", mark,
                     at == ranks->explained ? "  <-" : "");
@@ -55,7 +51,7 @@ static void put_numbers(ceni_str *out, uint64_t first, uint64_t last) {
 static void put_table(ceni_str *out, const ceni_ranks *ranks) {
     size_t lines = 0, left_out = 0;
     ceni_str_printf(out, "\n     RANK %9s %9s %9s  %s\n", "needs", "live peak", "held peak",
-                    ceni_ranks_unit(ranks) == GIB ? "GiB" : "MiB");
+                    ceni_ranks_unit(ranks));
     for (size_t i = 0; i < ranks->count; i++) {
         size_t last = i;
         while (last + 1 < ranks->count && same_line(ranks, i, last + 1, &out->failed)) {

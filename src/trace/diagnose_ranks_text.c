@@ -13,22 +13,22 @@ static const uint64_t MIN_MOSTLY = 1u << 20;
 
 static const uint64_t GIB = 1u << 30, MIB = 1u << 20;
 
-uint64_t ceni_ranks_unit(const ceni_ranks *ranks) {
+static bool in_gib(const ceni_ranks *ranks) {
     for (size_t i = 0; i < ranks->count; i++) {
         const ceni_rank *rank = &ranks->ranks[i];
         if (rank->needed >= GIB || rank->held_peak >= GIB) {
-            return GIB;
+            return true;
         }
     }
-    return MIB;
+    return false;
 }
 
-static double num(const ceni_ranks *ranks, uint64_t bytes) {
-    return (double)bytes / (double)ceni_ranks_unit(ranks);
+double ceni_ranks_num(const ceni_ranks *ranks, uint64_t bytes) {
+    return (double)bytes / (double)(in_gib(ranks) ? GIB : MIB);
 }
 
-static const char *unit_name(const ceni_ranks *ranks) {
-    return ceni_ranks_unit(ranks) == GIB ? "GiB" : "MiB";
+const char *ceni_ranks_unit(const ceni_ranks *ranks) {
+    return in_gib(ranks) ? "GiB" : "MiB";
 }
 
 static const ceni_rank *explained(const ceni_ranks *ranks) {
@@ -118,8 +118,8 @@ static void put_shift(ceni_str *out, const ceni_ranks *ranks) {
     uint64_t median = held ? ranks->held_median : ranks->need_median;
     uint64_t by =
         ranks->count == 2 ? 2 * ceni_distance(value, median) : ceni_distance(value, median);
-    ceni_str_printf(out, "%s %.2f %s %s", held ? "HOLDS" : "NEEDS", num(ranks, by),
-                    unit_name(ranks), value > median ? "MORE" : "LESS");
+    ceni_str_printf(out, "%s %.2f %s %s", held ? "HOLDS" : "NEEDS", ceni_ranks_num(ranks, by),
+                    ceni_ranks_unit(ranks), value > median ? "MORE" : "LESS");
 }
 
 static ceni_stand way(const ceni_ranks *ranks, const ceni_rank *rank) {
@@ -196,20 +196,22 @@ static void put_figure(ceni_str *out, const ceni_ranks *ranks, const char *name,
             most = value > most ? value : most;
         }
     }
-    ceni_str_printf(out, " %-9s %.2f %s, ", name, num(ranks, here), unit_name(ranks));
-    if (num(ranks, most) - num(ranks, least) < 0.005) {
+    ceni_str_printf(out, " %-9s %.2f %s, ", name, ceni_ranks_num(ranks, here),
+                    ceni_ranks_unit(ranks));
+    if (ceni_ranks_num(ranks, most) - ceni_ranks_num(ranks, least) < 0.005) {
         ceni_str_printf(out, "the other%s %.2f", ranks->other_count == 1 ? "" : "s",
-                        num(ranks, least));
+                        ceni_ranks_num(ranks, least));
     } else {
-        ceni_str_printf(out, "the others %.2f to %.2f", num(ranks, least), num(ranks, most));
+        ceni_str_printf(out, "the others %.2f to %.2f", ceni_ranks_num(ranks, least),
+                        ceni_ranks_num(ranks, most));
     }
     uint64_t threshold = held ? ranks->held_threshold : ranks->need_threshold;
     if (ranks->count == 2) {
-        ceni_str_printf(out, "; the same within %.2f", num(ranks, 2 * threshold));
+        ceni_str_printf(out, "; the same within %.2f", ceni_ranks_num(ranks, 2 * threshold));
     } else if (ranks->outlier || !ranks->group_count) {
         ceni_str_printf(out, "; usual %.2f +- %.2f",
-                        num(ranks, held ? ranks->held_median : ranks->need_median),
-                        num(ranks, threshold));
+                        ceni_ranks_num(ranks, held ? ranks->held_median : ranks->need_median),
+                        ceni_ranks_num(ranks, threshold));
     }
     ceni_str_printf(out, "\n");
 }
@@ -229,9 +231,10 @@ static void put_groups(ceni_str *out, const ceni_ranks *ranks) {
         ceni_str who = {0}, what = {0};
         ceni_str_printf(&who, members == 1 ? "rank " : "ranks ");
         put_ranks(&who, ranks, in_group, g);
-        ceni_str_printf(&what, members == 1 ? "needs %.2f" : "need %.2f", num(ranks, least));
-        if (num(ranks, most) - num(ranks, least) >= 0.005) {
-            ceni_str_printf(&what, " to %.2f", num(ranks, most));
+        ceni_str_printf(&what, members == 1 ? "needs %.2f" : "need %.2f",
+                        ceni_ranks_num(ranks, least));
+        if (ceni_ranks_num(ranks, most) - ceni_ranks_num(ranks, least) >= 0.005) {
+            ceni_str_printf(&what, " to %.2f", ceni_ranks_num(ranks, most));
         }
         ceni_str_printf(out, g ? "           " : " groups    ");
         put_wrapped(out, LABEL, &who, &what);

@@ -98,11 +98,6 @@ uint64_t ceni_hash_text(uint64_t hash, const char *text) {
     return (hash ^ 0xff) * 0x100000001b3u;
 }
 
-const char *ceni_base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static bool is_loss(const cen_frame *f) {
     return strstr(f->file, "nn/functional.py") &&
            (strstr(f->function, "loss") || strstr(f->function, "cross_entropy") ||

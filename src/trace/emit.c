@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BUFFER_BYTES     (UINT32_C(32) << 10)
@@ -118,12 +117,6 @@ static void watch(void) {
     atexit(at_end);
 }
 
-static uint64_t unix_now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static cen_status read_options(const cen_trace_options *given, cen_trace_options *options) {
     *options = (cen_trace_options){0};
     if (given && given->size < sizeof given->size) {
@@ -143,6 +136,11 @@ static cen_status read_options(const cen_trace_options *given, cen_trace_options
     return CEN_OK;
 }
 
+static void forget_path(void) {
+    ceni_free(ceni_trace.path);
+    ceni_trace.path = NULL;
+}
+
 static cen_status open_file(const char *path) {
     ceni_trace.path = ceni_strdup(path);
     if (!ceni_trace.path) {
@@ -151,15 +149,17 @@ static cen_status open_file(const char *path) {
     int fd = ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1)
                                        : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) {
-        ceni_free(ceni_trace.path);
+        int error = errno;
+        forget_path();
         return ceni_fail(CEN_ERR_IO, "cen_trace_start: %s cannot be made: %s", path,
-                         strerror(errno));
+                         strerror(error));
     }
-    cen_status status = ceni_writer_open(&ceni_trace.writer, fd, ceni_trace.path,
-                                         (uint64_t)getpid(), ceni_trace_moment(), unix_now_ns());
+    cen_status status =
+        ceni_writer_open(&ceni_trace.writer, fd, ceni_trace.path, (uint64_t)getpid(),
+                         ceni_trace_moment(), ceni_trace_unix_ns());
     if (status) {
         close(fd);
-        ceni_free(ceni_trace.path);
+        forget_path();
         return status;
     }
     ceni_trace.fd = fd;
@@ -291,8 +291,7 @@ static cen_status stop(void) {
         status = ceni_fail(CEN_ERR_IO, "cen_trace_stop: %s: %s", ceni_trace.path, strerror(errno));
     }
     ceni_trace.fd = -1;
-    ceni_free(ceni_trace.path);
-    ceni_trace.path = NULL;
+    forget_path();
     ceni_trace.open = false;
     return status;
 }
@@ -318,8 +317,7 @@ cen_status cen_trace_flush(void) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_trace_flush: no memory");
     }
     if (ceni_ring_enter(ring)) {
-        ceni_ring_flush(ring);
-        status = atomic_load(&ceni_trace_is_on) ? CEN_OK : CEN_ERR_IO;
+        status = ceni_ring_flush(ring);
         ceni_ring_leave(ring);
     }
     return status;
@@ -354,7 +352,7 @@ void cen_trace_step(void) {
     ceni_ring *ring = ceni_ring_own();
     if (ring && ceni_ring_enter(ring)) {
         if (ceni_trace_moment().ns - ring->flushed_ns >= STEP_FLUSH_NS) {
-            ceni_ring_flush(ring);
+            (void)ceni_ring_flush(ring);
         }
         ceni_ring_leave(ring);
     }

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -97,4 +98,10 @@ ceni_moment_pair ceni_trace_moment(void) {
         }
     }
     return best;
+}
+
+uint64_t ceni_trace_unix_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }

@@ -24,10 +24,10 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "traces are little-end
 #define CENI_CUT_OFF         "trace cut off" /* the setting, "True", of what was read without its end */
 #define CENI_BLOCK_BYTES_MAX (UINT32_C(1) << 28) /* of a payload */
 
-#define CENI_PID_RING                                                                              \
-    UINT64_C(0)                  /* of a history that may lack its start, as a full ring's does    \
-                                  */
-#define CENI_PID_NONE UINT64_MAX /* of one that is whole */
+/* In place of a process, where a trace was made of another recording: of a history that may lack
+ * its start, as a full ring's does, and of one that is whole. */
+#define CENI_PID_RING UINT64_C(0)
+#define CENI_PID_NONE UINT64_MAX
 
 /* Ticks are those of one clock that the heads of blocks relate to nanoseconds of the system's
  * monotonic clock; this is the first such pair, and the wall clock's time then. */

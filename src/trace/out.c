@@ -3,6 +3,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "trace/write.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -139,17 +140,11 @@ void ceni_out_open(ceni_out *out, const char *path) {
 /* ---- writing ---- */
 
 static void write_all(ceni_out *out, const uint8_t *data, size_t size) {
-    while (size && !out->status) {
-        ssize_t count;
-        do {
-            count = ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1) : write(out->fd, data, size);
-        } while (count < 0 && errno == EINTR);
-        if (count < 0) {
-            fail_io(out, "writing failed");
-            return;
-        }
-        data += count;
-        size -= (size_t)count;
+    struct iovec part = {(void *)(uintptr_t)data, size};
+    int error = size && !out->status ? ceni_write_quietly(out->fd, &part, 1) : 0;
+    if (error) {
+        errno = error;
+        fail_io(out, "writing failed");
     }
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/str.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -30,11 +31,6 @@ static cen_status intern_text(ceni_reader *reader, const char *text, uint32_t *i
     return ceni_intern_string(reader, (const uint8_t *)text, strlen(text), id);
 }
 
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static cen_status name_frame(namer *n, uint32_t module, uint64_t offset, ceni_frame_key *frame) {
     const ceni_module_record *record = &n->file->modules.at[module];
     named_module *m = &n->modules[module];
@@ -50,7 +46,7 @@ static cen_status name_frame(namer *n, uint32_t module, uint64_t offset, ceni_fr
     char text[300];
     if (!place.function) {
         snprintf(text, sizeof text, "%.255s+0x%llx",
-                 base_name(ceni_string(n->reader, record->path)), (unsigned long long)offset);
+                 ceni_base_name(ceni_string(n->reader, record->path)), (unsigned long long)offset);
         place.function = text;
     }
     frame->line = place.line;

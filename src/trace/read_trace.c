@@ -15,9 +15,7 @@
 #include <xxhash.h>
 
 #define HEAD_BYTES_MAX 4096
-
-/* How far into the magic it takes to know what a file wants to be. */
-#define MAGIC_KNOWN 5
+#define MAGIC_KNOWN    5 /* how far into the magic it takes to know what a file wants to be */
 
 bool ceni_trace_looks(const uint8_t *data, size_t size) {
     return size >= MAGIC_KNOWN && !memcmp(data, CENI_FILE_MAGIC, MAGIC_KNOWN);
@@ -199,10 +197,10 @@ static cen_status add_setting(ceni_trace_file *f, uint32_t key, uint32_t value) 
 
 static cen_status read_settings(ceni_trace_file *f, const ceni_block_head *h, const uint8_t *at) {
     ceni_setting_record record;
+    if (!fits(h, sizeof record)) {
+        return damaged(f, "settings");
+    }
     for (uint32_t i = 0; i < h->count; i++, at += sizeof record) {
-        if (!fits(h, sizeof record)) {
-            return damaged(f, "settings");
-        }
         memcpy(&record, at, sizeof record);
         if (!string_of(f, record.key, &record.key) || !string_of(f, record.value, &record.value)) {
             return damaged(f, "settings");
@@ -217,10 +215,10 @@ static cen_status read_settings(ceni_trace_file *f, const ceni_block_head *h, co
 /* A device's name is a setting: "device 0" -> "NVIDIA H200". */
 static cen_status read_devices(ceni_trace_file *f, const ceni_block_head *h, const uint8_t *at) {
     ceni_device_record record;
+    if (!fits(h, sizeof record)) {
+        return damaged(f, "devices");
+    }
     for (uint32_t i = 0; i < h->count; i++, at += sizeof record) {
-        if (!fits(h, sizeof record)) {
-            return damaged(f, "devices");
-        }
         memcpy(&record, at, sizeof record);
         if (!string_of(f, record.name, &record.name)) {
             return damaged(f, "devices");
@@ -328,6 +326,11 @@ static cen_status read_block(ceni_trace_file *f, const uint8_t **at, bool *end) 
     return note_clock(f, &h) ? reader->status : read_payload(f, &h, payload);
 }
 
+/* Whether a file ends as a stopped trace: then a block that looks cut off has a damaged length. */
+static bool has_tail(const ceni_trace_file *f, const uint8_t *at) {
+    return available(f, at) >= 8 && !memcmp(f->reader->source.end - 8, CENI_TAIL_MAGIC, 8);
+}
+
 /* What a reader has to know of a trace that is not whole, as a setting too. */
 static cen_status note_end(ceni_trace_file *f, size_t rest) {
     ceni_reader *reader = f->reader;
@@ -365,7 +368,10 @@ static cen_status read_blocks(ceni_trace_file *f) {
                                   "the trace is damaged: something follows its index");
         }
     }
-    return note_end(f, available(f, at));
+    return !f->ended && has_tail(f, at)
+               ? ceni_read_fail(f->reader, CEN_ERR_FORMAT,
+                                "the trace is damaged: a block is too long")
+               : note_end(f, available(f, at));
 }
 
 static void free_file(ceni_trace_file *f) {

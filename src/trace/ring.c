@@ -40,28 +40,32 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool have_key;
 
 /* Nobody else is in the ring. */
-static void write_out(ceni_ring *ring) {
+static cen_status write_out(ceni_ring *ring) {
     uint32_t count = atomic_load_explicit(&ring->count, memory_order_relaxed);
     if (!count) {
-        return;
+        return CEN_OK;
     }
     ceni_moment_pair now = ceni_trace_moment();
-    if (ceni_writer_events(&ceni_trace.writer, ring->thread, ring->records, count, now)) {
+    cen_status status =
+        ceni_writer_events(&ceni_trace.writer, ring->thread, ring->records, count, now);
+    if (status) {
         atomic_fetch_add(&ceni_trace.lost, count);
         atomic_store(&ceni_trace_is_on, false);
     }
     atomic_fetch_add_explicit(&ring->flushed, count, memory_order_relaxed);
     atomic_store_explicit(&ring->count, 0, memory_order_relaxed);
     ring->flushed_ns = now.ns;
+    return status;
 }
 
 /* Nothing of what the program does may change with it: errno, cancellation. */
-void ceni_ring_flush(ceni_ring *ring) {
+cen_status ceni_ring_flush(ceni_ring *ring) {
     int saved = errno, state;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-    write_out(ring);
+    cen_status status = write_out(ring);
     pthread_setcancelstate(state, NULL);
     errno = saved;
+    return status;
 }
 
 bool ceni_ring_make_room(ceni_ring *ring) {
@@ -84,7 +88,7 @@ static void end_ring(void *arg) {
     }
     pthread_mutex_lock(&ceni_trace.lock);
     if (ceni_trace.open) {
-        ceni_ring_flush(ring);
+        (void)ceni_ring_flush(ring);
     }
     ceni_trace.gone_events += ring->flushed;
     ceni_ring **at = &ceni_trace.rings;
@@ -136,7 +140,7 @@ void ceni_rings_halt(void) {
 
 void ceni_rings_collect(void) {
     for (ceni_ring *ring = ceni_trace.rings; ring; ring = ring->next) {
-        ceni_ring_flush(ring);
+        (void)ceni_ring_flush(ring);
     }
 }
 
@@ -200,7 +204,7 @@ static inline void emit(uint64_t ticks, enum ceni_event what, unsigned device, u
         r->device = (uint16_t)device;
         ceni_ring_commit(ring);
         if (kind == CENI_EVENT_OOM) {
-            ceni_ring_flush(ring);
+            (void)ceni_ring_flush(ring);
         }
     }
     ceni_ring_leave(ring);

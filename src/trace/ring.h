@@ -64,8 +64,9 @@ extern ceni_trace_state ceni_trace;
 ceni_ring *ceni_ring_own(void);
 /* Makes room in the own, full ring, between enter and leave; false: no memory, and counted. */
 bool ceni_ring_make_room(ceni_ring *ring);
-/* Writes what the own ring holds; between enter and leave. */
-void ceni_ring_flush(ceni_ring *ring);
+/* Writes what the own ring holds; between enter and leave. A failure was logged and has ended the
+ * trace. */
+cen_status ceni_ring_flush(ceni_ring *ring);
 /* Turns the trace off and waits until no thread is in a ring. state.lock is held. */
 void ceni_rings_halt(void);
 /* Writes what all rings hold, after ceni_rings_halt. */
@@ -76,6 +77,8 @@ uint64_t ceni_rings_events(void);
 
 /* emit_clock.c */
 ceni_moment_pair ceni_trace_moment(void);
+/* The wall clock: nanoseconds since 1970. */
+uint64_t ceni_trace_unix_ns(void);
 /* After all that came before in this thread. */
 uint64_t ceni_trace_ticks_after(void);
 
@@ -121,7 +124,7 @@ static inline void ceni_ring_commit(ceni_ring *ring) {
     uint32_t count = atomic_load_explicit(&ring->count, memory_order_relaxed) + 1;
     atomic_store_explicit(&ring->count, count, memory_order_relaxed);
     if (count == ring->capacity) {
-        ceni_ring_flush(ring);
+        (void)ceni_ring_flush(ring);
     }
 }
 

@@ -64,6 +64,10 @@ static cen_status next_line(rmm_log *log, bool *end) {
                               (unsigned long long)log->line, LINE_MAX_BYTES);
     }
     *end = !stop;
+    if (stop && memchr(log->at, 0, size)) {
+        return ceni_read_fail(reader, CEN_ERR_FORMAT, "line %llu: a byte 0; expected text",
+                              (unsigned long long)log->line);
+    }
     memcpy(log->text, log->at, size);
     size -= size && log->text[size - 1] == '\r';
     log->text[size] = 0;
@@ -171,7 +175,8 @@ static bool parse_time(const char *text, bool *of_day, int64_t *us) {
         seconds = seconds * 60 + part;
     }
     *of_day = whole == 3;
-    if ((whole != 1 && whole != 3) || (fraction && !parse_fraction(parts[whole], mark, &rest))) {
+    if (seconds > UINT32_MAX || (whole != 1 && whole != 3) ||
+        (fraction && !parse_fraction(parts[whole], mark, &rest))) {
         return false;
     }
     *us = (int64_t)seconds * 1000000 + rest;

@@ -265,6 +265,46 @@ static void a_local_pool_asks(void **state) {
     world_close(&w);
 }
 
+/* What is told of one lack and lacks memory itself, by each kind of call. */
+static void told_and_lacks(void *arg, const cen_global_notice *notice) {
+    asked *a = arg;
+    cen_pool *pool = pool_of(a->w, notice->lender);
+    void *block = NULL;
+    cen_movable m = 0;
+    if (a->calls++) {
+        return;
+    }
+    FAILS(CEN_ERR_DEVICE_MEMORY, place(a->w, ROOM, notice->lender, CEN_PLACE_LOCAL, &block, NULL));
+    if (!cen_pool_alloc(pool, ROOM, 0, &block)) { /* borrowed, where there are more devices */
+        OK(cen_pool_free(pool, block, 0));
+    }
+    if (!cen_movable_alloc(pool, ROOM, 0, &m)) {
+        OK(cen_movable_free(pool, m, 0));
+    }
+    OK(cen_global_reclaim(a->w->global, notice->lender, ROOM, true, NULL));
+}
+
+static void a_notice_is_not_told_in_turn(void **state) {
+    asked a = {0};
+    cen_global_options options = options_of();
+    options.notice = told_and_lacks;
+    options.notice_arg = &a;
+    world w = world_open(state, ROOM, &options);
+    if (w.f->host) { /* where the room is known */
+        heap h = {.device = 0};
+        a.w = &w;
+        fill_up(&w, &h, w.count > 2 ? 8 : 5);
+        void *block = NULL;
+        FAILS(CEN_ERR_DEVICE_MEMORY, place(&w, ROOM, 1, CEN_PLACE_LOCAL, &block, NULL));
+        assert_int_equal(a.calls, 1);
+        OK(cen_global_reclaim(w.global, 1, ROOM, true, NULL));
+        assert_int_equal(a.calls, 2);
+        drop_down_to(&w, &h, 0);
+    }
+    suite_log_reset();
+    world_close(&w);
+}
+
 static void not_if_told_not_to(void **state) {
     cen_global_options options = options_of();
     options.no_borrowing = true;
@@ -535,6 +575,7 @@ static const struct CMUnitTest tests[] = {
     GLOBAL_TEST(freed_in_anothers_name_when_asked),
     GLOBAL_TEST(asked_in_vain),
     GLOBAL_TEST(a_local_pool_asks),
+    GLOBAL_TEST(a_notice_is_not_told_in_turn),
     GLOBAL_TEST(not_if_told_not_to),
     GLOBAL_TEST(from_the_host),
     GLOBAL_TEST(only_of_whom_is_reached),

@@ -175,6 +175,48 @@ static void local_blocks_used_elsewhere(void **state) {
     world_close(&w);
 }
 
+/* The local pool takes such a block for live until the other device's work is complete. */
+static void local_blocks_freed_elsewhere(void **state) {
+    world w = world_open(state, ROOM, &spans);
+    void *block = get_local(&w, 400, 0, 0);
+    cen_stream theirs = w.nodes[1].streams[1], own = w.nodes[0].streams[0];
+    cen_global_report report;
+    hold(&w, 1, 1);
+    OK(cen_global_use(w.global, block, 1, theirs));
+    drop(&w, block, 1, 1);
+    if (w.f->host) { /* held for as long as the test likes */
+        FAILS(CEN_ERR_FOREIGN_POINTER, cen_global_use(w.global, block, 0, own));
+        FAILS(CEN_ERR_FOREIGN_POINTER, cen_global_use(w.global, block, 1, theirs));
+        FAILS(CEN_ERR_FOREIGN_POINTER, cen_global_where(w.global, block, &report));
+        FAILS(CEN_ERR_DOUBLE_FREE, cen_global_free(w.global, block, 0, own));
+    }
+    let_go(&w, 1, 1);
+    settle(&w);
+    assert_int_equal(stats_of(&w, 0).blocks, 0);
+    world_close(&w);
+}
+
+/* A movable block is its handle's, in whichever device's name. */
+static void movable_blocks_are_refused(void **state) {
+    world w = world_open(state, ROOM, &spans);
+    cen_stream own = w.nodes[0].streams[0];
+    cen_movable m;
+    void *block;
+    OK(cen_movable_alloc(pool_of(&w, 0), 70000, own, &m));
+    OK(cen_movable_pin(pool_of(&w, 0), m, own, &block));
+    for (int d = 0; d < 2; d++) {
+        suite_log_reset();
+        FAILS(CEN_ERR_INVALID, cen_global_use(w.global, block, d, w.nodes[d].streams[0]));
+        assert_logged("movable");
+        suite_log_reset();
+        FAILS(CEN_ERR_INVALID, cen_global_free(w.global, block, d, w.nodes[d].streams[0]));
+        assert_logged("movable");
+    }
+    OK(cen_movable_unpin(pool_of(&w, 0), m, own));
+    OK(cen_movable_free(pool_of(&w, 0), m, own));
+    world_close(&w);
+}
+
 /* Frees in other devices' names are looked at now and then, so that they do not pile up. */
 static void many_do_not_pile_up(void **state) {
     world w = world_open(state, ROOM, NULL);
@@ -318,6 +360,8 @@ static const struct CMUnitTest tests[] = {
     GLOBAL_TEST(wrong_addresses),
     GLOBAL_TEST(double_frees),
     GLOBAL_TEST(local_blocks_used_elsewhere),
+    GLOBAL_TEST(local_blocks_freed_elsewhere),
+    GLOBAL_TEST(movable_blocks_are_refused),
     GLOBAL_TEST(many_do_not_pile_up),
     GLOBAL_TEST(not_while_capturing),
     GLOBAL_TEST(destroyed_with_blocks),

@@ -82,6 +82,36 @@ static void others_get_its_memory(void **state) {
     world_close(&w);
 }
 
+static void so_are_ranges_on_the_host(void **state) {
+    cen_global_options options = spans;
+    options.allow_host = true;
+    options.host_bytes = 64 * MIB;
+    world w = world_open(state, ROOM, &options);
+    void *block = NULL;
+    cen_status status = place(&w, 8 * MIB, 0, CEN_PLACE_HOST, &block, NULL);
+    if (status == CEN_ERR_UNSUPPORTED && !w.f->host) {
+        world_close(&w);
+        suite_skip("the device cannot map pages of host memory");
+    }
+    OK(status);
+    if (w.f->host) {
+        hold(&w, 0, 0);
+    }
+    drop(&w, block, 0, 0);
+    cen_global_room room = room_of(&w, CEN_GLOBAL_HOST);
+    if (w.f->host) {
+        assert_int_equal(room.pending_bytes, 8 * MIB);
+    }
+    assert_int_equal(room.free_bytes + room.global_bytes + room.kept_bytes, 64 * MIB);
+    sync_all(&w);
+    room = room_of(&w, CEN_GLOBAL_HOST);
+    assert_int_equal(room.kept_bytes, 8 * MIB);
+    assert_int_equal(room.free_bytes, 56 * MIB);
+    assert_int_equal(room.available_bytes, 64 * MIB);
+    assert_int_equal(room.pending_bytes, 0);
+    world_close(&w);
+}
+
 static void nothing_is_kept_that_should_not_be(void **state) {
     cen_global_options options = spans;
     options.return_at_once = true;
@@ -97,6 +127,7 @@ static const struct CMUnitTest tests[] = {
     SUITE_TEST(the_next_one_alike_gets_it),
     SUITE_TEST(not_before_it_is_complete),
     SUITE_TEST(others_get_its_memory),
+    SUITE_TEST(so_are_ranges_on_the_host),
     SUITE_TEST(nothing_is_kept_that_should_not_be),
 };
 SUITE_MAIN(tests)

@@ -451,6 +451,28 @@ static void all_lost(void **state) {
     close_devices(&w);
 }
 
+/* The pool is not made, and what was made of it goes. */
+static void lost_before_the_pool(void **state) {
+    const fixture *f = *state;
+    if (!f->host) {
+        suite_skip("only the host can be declared lost");
+    }
+    for (int lost = 0; lost < 2; lost++) {
+        cen_device *devices[2];
+        cen_global *global = NULL;
+        const cen_global_options options = {.size = sizeof options};
+        for (int i = 0; i < 2; i++) {
+            devices[i] = suite_open(f, i, NULL);
+        }
+        ceni_host_lose(devices[lost]);
+        FAILS(CEN_ERR_DEVICE_LOST, cen_global_create(devices, 2, &options, &global));
+        assert_null(global);
+        for (int i = 0; i < 2; i++) {
+            cen_device_close(devices[i]);
+        }
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     GLOBAL_TEST(with_global_blocks),
     GLOBAL_TEST(found_out_on_the_way),
@@ -465,5 +487,6 @@ static const struct CMUnitTest tests[] = {
     GLOBAL_TEST(while_it_borrows),
     GLOBAL_TEST(destroyed_unnoticed),
     GLOBAL_TEST(all_lost),
+    GLOBAL_TEST(lost_before_the_pool),
 };
 SUITE_MAIN(tests)

@@ -10,7 +10,7 @@
 
 #include "dev/host/host.h"
 
-enum { THREADS = STREAMS, LIVE_MAX = 40 };
+enum { THREADS = STREAMS, LIVE_MAX = 40, ENOUGH = 6000 /* steps, for all to have come up */ };
 
 #define ROOM ((uint64_t)48 * MIB)
 
@@ -400,7 +400,7 @@ static void run(void **state, uint64_t seed, bool at_once, int steps) {
     no_more(&m);
     settle(&m.w);
     no_mismatches(&m.w);
-    assert_true(borrows > 0 && failures > 0 && moved > 0); /* it was tight */
+    assert_true(steps < ENOUGH || (borrows > 0 && failures > 0 && moved > 0)); /* it was tight */
     for (int i = 0; i < THREADS; i++) {
         while (m.actors[i].count) {
             do_free(&m.actors[i]);
@@ -419,24 +419,29 @@ static void run(void **state, uint64_t seed, bool at_once, int steps) {
     world_close(&m.w);
 }
 
+/* CENOTE_TEST_STEPS, of each thread. */
+static int steps_or(int usual) {
+    const char *steps = getenv("CENOTE_TEST_STEPS");
+    return steps ? (int)strtol(steps, NULL, 10) : usual;
+}
+
 static void chosen_pages(void **state) {
-    run(state, 1, false, 6000);
+    run(state, 1, false, steps_or(ENOUGH));
 }
 
 static void small_pages(void **state) {
-    run(state, 2, true, 6000);
+    run(state, 2, true, steps_or(ENOUGH));
 }
 
-/* CENOTE_TEST_SEED=n: that one, longer: CENOTE_TEST_STEPS, 100000. */
+/* CENOTE_TEST_SEED=n: that one, longer. */
 static void a_given_seed(void **state) {
     const char *seed = getenv("CENOTE_TEST_SEED");
     if (!seed) {
         suite_skip("CENOTE_TEST_SEED is not set");
         return;
     }
-    const char *steps = getenv("CENOTE_TEST_STEPS");
     uint64_t n = strtoull(seed, NULL, 10);
-    run(state, n, n % 3 == 0, steps ? (int)strtol(steps, NULL, 10) : 100000);
+    run(state, n, n % 3 == 0, steps_or(100000));
 }
 
 static const struct CMUnitTest tests[] = {

@@ -114,7 +114,7 @@ static void adds_up(world *w, bool keeps) {
         sum.lent_bytes += r.lent_bytes;
         sum.borrowed_bytes += r.borrowed_bytes;
         sum.pending_bytes += r.pending_bytes;
-        sum.idle_bytes += r.idle_bytes;
+        sum.idle_bytes += d >= 0 ? r.idle_bytes : 0;
         sum.available_bytes += r.available_bytes;
     }
     assert_int_equal(sum.pool_bytes, all.pool_bytes);
@@ -163,6 +163,29 @@ static void add_up(void **state, bool keeps) {
 static void figures_add_up(void **state) {
     add_up(state, true);
     add_up(state, false);
+}
+
+/* A local pool's idle pages of the host are the host's as well, and counted once in all. */
+static void idle_host_pages_count_once(void **state) {
+    cen_global_options options = {.small_bytes = 64 * KIB, .allow_host = true};
+    world w = world_open(state, ROOM, &options);
+    void *full[DEVICES_MAX];
+    if (!w.f->host) { /* a GPU is not filled for this */
+        world_close(&w);
+        return;
+    }
+    for (int d = 0; d < (int)w.count; d++) {
+        full[d] = get(&w, room_of(&w, d).largest_bytes, d, CEN_PLACE_LOCAL);
+    }
+    drop_local(&w, get_local(&w, 4 * MIB, 0, 0), 0, 0);
+    settle(&w);
+    assert_int_equal(room_of(&w, CEN_GLOBAL_HOST).idle_bytes, 4 * MIB);
+    assert_int_equal(room_of(&w, 0).idle_bytes, 4 * MIB);
+    assert_int_equal(room_of(&w, CEN_GLOBAL_ALL).idle_bytes, 4 * MIB);
+    for (int d = 0; d < (int)w.count; d++) {
+        drop(&w, full[d], d, 0);
+    }
+    world_close(&w);
 }
 
 /* A range whose uses are complete serves the next block of its layout as it is, and goes back when
@@ -236,8 +259,8 @@ static void the_largest_can_be_had(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    GLOBAL_TEST(automatic_falls_back),   GLOBAL_TEST(automatic_falls_back_to_the_host),
-    GLOBAL_TEST(figures_add_up),         GLOBAL_TEST(ranges_are_kept),
-    GLOBAL_TEST(the_largest_can_be_had),
+    GLOBAL_TEST(automatic_falls_back), GLOBAL_TEST(automatic_falls_back_to_the_host),
+    GLOBAL_TEST(figures_add_up),       GLOBAL_TEST(idle_host_pages_count_once),
+    GLOBAL_TEST(ranges_are_kept),      GLOBAL_TEST(the_largest_can_be_had),
 };
 SUITE_MAIN(tests)

@@ -1,6 +1,7 @@
 /* Bad input: each mistake has its status and one line, and the pool stays as it was. */
 #include "tests/conformance/pool_suite.h"
 
+#include <math.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -178,9 +179,31 @@ static void a_lost_device_is_an_error(void **state) {
     (void)cen_pool_destroy(w.pool); /* does not crash, whatever it says */
 }
 
+static void options_out_of_range(void **state) {
+    world w = world_open(state, NULL);
+    cen_pool *other = NULL;
+    for (int i = 0; i < 3; i++) {
+        const uint64_t pages[] = {UINT64_MAX, UINT64_MAX - w.device->granularity, (1ull << 46) + 1};
+        cen_pool_options options = {.size = sizeof options, .page_bytes = pages[i]};
+        suite_log_reset();
+        FAILS(CEN_ERR_INVALID, cen_pool_create(w.device, &options, &other));
+        assert_logged("page_bytes");
+        options = (cen_pool_options){.size = sizeof options};
+        options.driver_share = (const double[]){1.5, NAN, INFINITY}[i];
+        FAILS(CEN_ERR_INVALID, cen_pool_create(w.device, &options, &other));
+        assert_logged("driver_share");
+        options.size = offsetof(cen_pool_options, driver_share); /* an older caller has none */
+        OK(cen_pool_create(w.device, &options, &other));
+        OK(cen_pool_destroy(other));
+        other = NULL;
+    }
+    world_close(&w);
+}
+
 static const struct CMUnitTest tests[] = {
     SUITE_TEST(freed_twice),
     SUITE_TEST(pointers_of_others),
+    SUITE_TEST(options_out_of_range),
     SUITE_TEST(a_forked_child_is_refused),
     SUITE_TEST(a_lost_device_is_an_error),
 };

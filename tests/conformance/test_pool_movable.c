@@ -288,6 +288,27 @@ static void live_ones_go_with_the_pool(void **state) {
     world_close(&w);
 }
 
+/* The callback runs in the middle of an allocation that has a handle and no block yet. */
+static bool verify_when_asked(void *arg, const cen_pool_failure *failure) {
+    world *w = arg;
+    (void)failure;
+    sound(w);
+    return false;
+}
+
+static void sound_while_one_is_made(void **state) {
+    world w;
+    const cen_pool_options options = {
+        .limit_bytes = 8 * MIB, .retry = verify_when_asked, .retry_arg = &w};
+    w = world_open(state, &options);
+    cen_movable m = make(&w, MIB, 0), none = 5;
+    FAILS(CEN_ERR_DEVICE_MEMORY, cen_movable_alloc(w.pool, 64 * MIB, w.streams[0], &none));
+    assert_int_equal(none, 5);
+    assert_int_equal(stats_of(&w).failures, 1);
+    OK(cen_movable_free(w.pool, m, w.streams[0]));
+    world_close(&w);
+}
+
 static const struct CMUnitTest tests[] = {
     SUITE_TEST(a_handle_stands_for_a_block),
     SUITE_TEST(a_stale_handle_is_known),
@@ -300,5 +321,6 @@ static const struct CMUnitTest tests[] = {
     SUITE_TEST(nothing_moves_under_a_capture),
     SUITE_TEST(there_may_be_no_room),
     SUITE_TEST(live_ones_go_with_the_pool),
+    SUITE_TEST(sound_while_one_is_made),
 };
 SUITE_MAIN(tests)

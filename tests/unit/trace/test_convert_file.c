@@ -1,6 +1,7 @@
 /* A file that is written appears whole or not at all, with the permissions that it should have. */
 #include "converted.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "base/fault.h"
@@ -100,11 +101,30 @@ static void each_failure_leaves_the_file_alone(void **state) {
     cen_snapshot_free(snapshot);
 }
 
+/* The signal for a file at its limit, which would end the program, does not reach it. */
+static void a_full_file_ends_no_program(void **state) {
+    cen_snapshot *snapshot = read_file(TEST_DATA "/traces/graphs-oom.pickle.gz");
+    struct rlimit before, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = (struct rlimit){4096, before.rlim_max};
+    for (cen_format format = CEN_FORMAT_TORCH; format <= CEN_FORMAT_CHROME; format++) {
+        cen_read_error error = {.message = ""};
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        cen_status status = cen_snapshot_write(snapshot, format, in_folder("full"), &error);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        assert_int_equal(status, CEN_ERR_IO);
+        assert_non_null(strstr(error.message, "writing failed: File too large"));
+        assert_int_equal(files(false), 0);
+    }
+    cen_snapshot_free(snapshot);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_get_their_permissions),
         cmocka_unit_test(calls_are_checked),
         cmocka_unit_test(each_failure_leaves_the_file_alone),
+        cmocka_unit_test(a_full_file_ends_no_program),
     };
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }

@@ -157,14 +157,33 @@ static void bad_lines_are_named(void **state) {
     refused(HEAD "1,00:00:01.0,allocate,0x10,-8,0\n", "line 2: size '-8'; expected bytes");
     refused(HEAD "1,00:00:01.0,allocate,0x10,281474976710657,0\n", "at most 2^48");
     refused(HEAD "1,00:00:01.0,allocate,0x10,8,x\n", "line 2: stream 'x'; expected a number");
-    static const char *const times[] = {"",        "1:2",      "00:61:00.0", "00:00:01.",
-                                        "a:00:00", "00.1.2",   "1:2:3:4:5",  "00:00:00:1000000",
-                                        "-1.0",    "00:00:.5", "99999999999"};
+    static const char *const times[] = {"",        "1:2",      "00:61:00.0",  "00:00:01.",
+                                        "a:00:00", "00.1.2",   "1:2:3:4:5",   "00:00:00:1000000",
+                                        "-1.0",    "00:00:.5", "99999999999", "4294967295:00:00.0"};
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
         char text[256], says[64];
         snprintf(text, sizeof text, HEAD "1,%s,allocate,0x10,8,0\n", times[i]);
         snprintf(says, sizeof says, "line 2: time '%s'; expected HH:MM:SS", times[i]);
         refused(text, says);
+    }
+}
+
+static void zero_bytes_are_refused(void **state) {
+    static const char *const texts[] = {"\0\0\n", "1,00:00:01.0,allocate,0x10,8,0\0x\n"};
+    for (int i = 0; i < 2; i++) {
+        char text[256];
+        size_t head = strlen(HEAD), size = i ? 33 : 3;
+        memcpy(text, HEAD, head);
+        memcpy(text + head, texts[i], size);
+        cen_snapshot *snapshot = NULL;
+        cen_read_error error;
+        assert_int_equal(cen_snapshot_read_memory("r", text, head + size, &snapshot, &error),
+                         CEN_ERR_FORMAT);
+        assert_non_null(strstr(error.message, "line 2: a byte 0"));
+        /* A log that was not written out may end in them. */
+        assert_int_equal(cen_snapshot_read_memory("r", text, head + 2 + 29 * i, &snapshot, NULL),
+                         CEN_OK);
+        cen_snapshot_free(snapshot);
     }
 }
 
@@ -252,6 +271,7 @@ int main(void) {
         cmocka_unit_test(a_line_without_its_end_is_left),
         cmocka_unit_test(null_pointers_are_no_blocks),
         cmocka_unit_test(bad_lines_are_named),
+        cmocka_unit_test(zero_bytes_are_refused),
         cmocka_unit_test(long_lines_are_refused),
         cmocka_unit_test(nothing_is_claimed_of_what_was_held),
     };

@@ -262,13 +262,8 @@ static void any_damage_is_noticed(void **state) {
         b.data[at] ^= 0x40;
         cen_snapshot *s = NULL;
         cen_read_error error;
-        cen_status status = cen_snapshot_read_memory("t", b.data, b.size, &s, &error);
-        if (!status) { /* a length that reaches beyond the end looks like a cut */
-            assert_string_equal(cen_snapshot_setting(s, "trace cut off"), "True");
-            cen_snapshot_free(s);
-        } else {
-            assert_int_equal(status, CEN_ERR_FORMAT);
-        }
+        /* Also a length that reaches beyond the end: what was cut off would have no tail. */
+        assert_int_equal(cen_snapshot_read_memory("t", b.data, b.size, &s, &error), CEN_ERR_FORMAT);
         b.data[at] ^= 0x40;
     }
     free(b.data);
