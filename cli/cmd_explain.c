@@ -20,7 +20,8 @@ typedef struct arguments {
 } arguments;
 
 static const char recipe[] =
-    "cenote explain FILE needs a memory snapshot. To record one in a PyTorch job:\n"
+    "cenote explain FILE needs a recording: a memory snapshot of PyTorch's, a cenote trace, or an\n"
+    "RMM log. To record a snapshot in a PyTorch job:\n"
     "\n"
     "    import torch\n"
     "    torch.cuda.memory._record_memory_history(max_entries=1_000_000)\n"
@@ -36,6 +37,13 @@ static const char recipe[] =
     "In a job of many ranks, name files by rank: f\"rank{rank}.pickle\". Then\n"
     "'cenote explain rank*.pickle' says which rank stands out, and by what.\n"
     "\n"
+    "A program that uses cenote's pools records a trace when it is asked to:\n"
+    "\n"
+    "    CENOTE_TRACE=job-%p.cenotrace ./engine   # %p: the process's id\n"
+    "\n"
+    "or calls cen_trace_start before the pools are made; its steps and stacks tell more. An RMM\n"
+    "log is what rmm.enable_logging() or a logging_resource_adaptor writes.\n"
+    "\n"
     "A log that contains the text of a \"CUDA out of memory\" error can be explained too.\n";
 
 static const char usage[] =
@@ -44,7 +52,7 @@ static const char usage[] =
     "Says why memory ran out, or whether it will: the verdict first, then the evidence.\n"
     "FILE is a PyTorch memory snapshot, a cenote trace or an RMM log (plain or gzip; \"-\" for\n"
     "standard input), or a log with the text of a \"CUDA out of memory\" error.\n"
-    "Without FILE: how to record a snapshot.\n"
+    "Without FILE: how to make a recording.\n"
     "Several FILEs are snapshots of the ranks of one job: which rank stands out, by which stack,\n"
     "and the verdict on that rank. The number in a file's name is its rank.\n"
     "\n"

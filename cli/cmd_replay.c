@@ -94,13 +94,17 @@ static int print_json(const replay_outcome *outcomes, size_t count) {
     return status;
 }
 
+static int no_history(const cen_snapshot *snapshot, const arguments *args) {
+    return cli_failed(
+        "replay",
+        cen_snapshot_setting(snapshot, "cenote")
+            ? "%s: no allocations to replay; start the trace before the pools are made"
+            : "%s: no history to replay, only a final state; record with "
+              "_record_memory_history",
+        args->file);
+}
+
 static int print_all(const replay_outcome *outcomes, size_t count, const arguments *args) {
-    if (!count) {
-        return cli_failed("replay",
-                          "%s: no history to replay, only a final state; record with "
-                          "_record_memory_history",
-                          args->file);
-    }
     if (args->json) {
         return print_json(outcomes, count);
     }
@@ -138,7 +142,8 @@ static int report(const cen_snapshot *snapshot, const arguments *args) {
     int exit_status = status
                           ? cli_failed("replay", "%s: %s%s%s", args->file, cen_status_text(status),
                                        *last.text ? ": " : "", last.text)
-                          : print_all(outcomes, done, args);
+                      : done ? print_all(outcomes, done, args)
+                             : no_history(snapshot, args);
     free(outcomes);
     return exit_status;
 }

@@ -1,5 +1,5 @@
 # What `make install` lays down: libraries, headers, pkg-config file, CMake package, manual, the
-# documents that the manual refers to, completion. Nothing of it knows where it was installed, so the tree can be moved.
+# documents, completion. Nothing of it knows where it was installed, so the tree can be moved.
 
 include(GNUInstallDirs)
 
@@ -36,8 +36,10 @@ foreach(section 1 3 5 7)
   endif()
 endforeach()
 
-install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(FILES docs/explain.md docs/replay.md docs/convert.md docs/trace.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
+# All that the README leads to: tests/checks/install.sh follows its links.
+install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
+  FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.c")
 
 # Completion comes from the command table itself, as the binary lists it.
 set(completion ${CMAKE_BINARY_DIR}/completion/cenote)

@@ -99,7 +99,12 @@ cen_status cen_explain(const cen_snapshot *snapshot, const cen_explain_options *
     }
     size_t count = cen_snapshot_device_count(snapshot);
     if (!count) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_explain: no device in the snapshot holds anything");
+        return ceni_fail(
+            CEN_ERR_INVALID,
+            ceni_origin_of(snapshot) == CENI_ORIGIN_CENOTE
+                ? "cen_explain: no device in the trace holds anything: start it before "
+                  "the pools are made"
+                : "cen_explain: no device in the snapshot holds anything");
     }
     cen_explanation *e = NULL;
     cen_status status = ceni_explanation_new(options, count, &e);

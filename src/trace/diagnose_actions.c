@@ -87,22 +87,34 @@ static void offer_leak(const ceni_diag *diag, offers *o) {
         char at[96];
         place(at, sizeof at, ceni_user_frame(diag->snapshot, s->stack));
         offer(o, s->bytes, CENI_COMPUTED, i == 0,
-              s->block_size <= 512 ? "keep numbers (.item()), not tensors from %s"
-                                   : "let go of what is allocated at %s",
+              s->block_size <= 512 && ceni_origin_of(diag->snapshot) == CENI_ORIGIN_TORCH
+                  ? "keep numbers (.item()), not tensors from %s"
+                  : "let go of what is allocated at %s",
               at);
     }
 }
 
-static void offer_holes(const ceni_diag *diag, offers *o) {
+/* Against fragmentation; where another allocator was recorded nothing is known that would help. */
+static void offer_packing(const ceni_diag *diag, offers *o) {
+    ceni_origin origin = ceni_origin_of(diag->snapshot);
     const char *expandable =
         diag->snapshot ? cen_snapshot_setting(diag->snapshot, "expandable_segments") : NULL;
     bool on = expandable && !strcmp(expandable, "True");
     uint64_t held = diag->moment == CENI_MOMENT_PEAK ? diag->held_peak : diag->held;
     uint64_t holes = held > diag->live ? held - diag->live : 0;
-    if (diag->verdict == CEN_VERDICT_FRAGMENTATION) {
+    if (origin == CENI_ORIGIN_TORCH) {
         offer(o, holes, on ? CENI_GUESS : CENI_COMPUTED, true,
               on ? "torch.cuda.empty_cache() between phases that differ"
                  : "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
+    } else if (origin == CENI_ORIGIN_CENOTE) {
+        offer(o, holes, CENI_GUESS, true,
+              "make blocks movable (cen_movable_alloc), then cen_pool_defragment");
+    }
+}
+
+static void offer_holes(const ceni_diag *diag, offers *o) {
+    if (diag->verdict == CEN_VERDICT_FRAGMENTATION) {
+        offer_packing(diag, o);
     }
     for (size_t i = 0; i < diag->stream_count && diag->verdict == CEN_VERDICT_STRANDED_STREAM;
          i++) {
@@ -134,20 +146,22 @@ static void offer_outside(const ceni_diag *diag, offers *o) {
 }
 
 static void offer_capacity(const ceni_diag *diag, offers *o) {
+    bool trains = ceni_origin_of(diag->snapshot) == CENI_ORIGIN_TORCH;
+    const char *by = trains ? " (batch, length)" : "";
     if (diag->growth > 0 && diag->verdict != CEN_VERDICT_LEAK) {
         offer(o, (uint64_t)diag->growth, CENI_COMPUTED, false,
-              "keep the batch or length of the step before");
+              trains ? "keep the batch or length of the step before"
+                     : "keep the sizes of the step before");
     }
     if (diag->verdict == CEN_VERDICT_CAPACITY && diag->over && diag->owner_count) {
         const cen_frame *user = diag->owners[0].user;
         char at[96];
         place(at, sizeof at, user);
         offer(o, diag->over, CENI_COMPUTED, o->count == 0,
-              user ? "shrink what is needed (most is from %s)"
-                   : "shrink what is needed (batch, length)%.0s",
-              at);
+              user ? "shrink what is needed (most is from %s)" : "shrink what is needed%s",
+              user ? at : by);
     } else if (diag->verdict == CEN_VERDICT_CAPACITY && diag->over) {
-        offer(o, diag->over, CENI_COMPUTED, true, "shrink what is needed (batch, length)");
+        offer(o, diag->over, CENI_COMPUTED, true, "shrink what is needed%s", by);
     }
 }
 

@@ -295,7 +295,7 @@ static void put_open(ceni_str *out, const ceni_diag *diag) {
     bool unknown = diag->owner_count && diag->owners[0].kind == CENI_KIND_UNKNOWN &&
                    diag->owners[0].bytes > diag->needed / 2;
     if (unknown || diag->untold_growth > 0) {
-        bool traced = diag->snapshot && cen_snapshot_setting(diag->snapshot, "cenote");
+        bool traced = ceni_origin_of(diag->snapshot) == CENI_ORIGIN_CENOTE;
         ceni_str_printf(out, "%s whose memory: %s records frames\n", label,
                         traced ? "cen_trace_options.stacks"
                                : "_record_memory_history(context=\"all\")");

@@ -19,6 +19,16 @@ for file in bin/cenote include/cenote/cenote.h share/bash-completion/completions
     share/doc/cenote/docs/explain.md share/doc/cenote/docs/replay.md; do
     [ -e "$root/$file" ] || { echo "not installed: $file" >&2; exit 1; }
 done
+links_to() { # the files that a page's links name
+    { grep -o '](\([^)#]*\)' "$1" || true; } | sed 's/^](//; /^[a-z]*:/d; /^$/d'
+}
+pages=$(find "$root/share/doc" -name '*.md')
+for page in $pages; do
+    for link in $(links_to "$page"); do
+        [ -e "$(dirname "$page")/$link" ] || { echo "not installed: $link, of ${page#"$root/"}" >&2; exit 1; }
+    done
+done
+[ "$(links_to "$root/share/doc/cenote/README.md" | wc -l)" -gt 5 ] || { echo "no links in README.md" >&2; exit 1; }
 completes() { # what is offered, the words typed...
     local got
     got=$(cd "$root" && bash -c '. share/bash-completion/completions/cenote

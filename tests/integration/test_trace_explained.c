@@ -166,11 +166,55 @@ static void without_stacks_what_does_not_grow_is_ruled_out(void **state) {
     free(text);
 }
 
+enum { SMALL = 320 };
+
+/* Holes between blocks, too small for a large one. */
+static void fragmentation_has_cenotes_remedy(void **state) {
+    cen_device *device;
+    cen_pool *pool;
+    void *small[SMALL], *large;
+    cen_host_options host = {.size = sizeof host, .capacity = 1024 * MIB, .inline_streams = true};
+    cen_pool_options options = {.size = sizeof options, .page_bytes = 2 * MIB};
+    OK(cen_trace_start(path, NULL));
+    OK(cen_device_open_host(0, &host, &device));
+    OK(cen_pool_create(device, &options, &pool));
+    for (size_t i = 0; i < SMALL; i++) {
+        OK(cen_pool_alloc(pool, MIB, 0, &small[i]));
+    }
+    for (size_t i = 0; i < SMALL; i += 2) {
+        OK(cen_pool_free(pool, small[i], 0));
+    }
+    OK(cen_pool_alloc(pool, 300 * MIB, 0, &large));
+    OK(cen_trace_stop());
+    char *text = explained(false);
+    says(text, "FRAGMENTATION\n");
+    says(text, "do first  make blocks movable (cen_movable_alloc), then cen_pool_defragment:");
+    is_silent(text, "PYTORCH");
+    is_silent(text, "torch");
+    free(text);
+    OK(cen_pool_destroy(pool));
+    cen_device_close(device);
+}
+
+/* A scalar's worth is no tensor with .item(), and no thread of autograd's allocated it. */
+static void a_small_leak_has_no_advice_of_pytorchs(void **state) {
+    record(NULL, 256, 0);
+    char *text = explained(false);
+    says(text, "LEAK\n");
+    says(text, "do first  let go of what is allocated at no frames: ");
+    says(text, "allocated at no frames recorded: cen_trace_options.stacks records them\n");
+    is_silent(text, ".item()");
+    is_silent(text, "autograd");
+    free(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
 #ifdef CENI_HAVE_LIBDW
         cmocka_unit_test_setup_teardown(a_leak_has_the_programs_line, set_up, tear_down),
 #endif
+        cmocka_unit_test_setup_teardown(fragmentation_has_cenotes_remedy, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_small_leak_has_no_advice_of_pytorchs, set_up, tear_down),
         cmocka_unit_test_setup_teardown(without_stacks_growth_is_not_ruled_out, set_up, tear_down),
         cmocka_unit_test_setup_teardown(without_stacks_what_does_not_grow_is_ruled_out, set_up,
                                         tear_down),
