@@ -219,8 +219,11 @@ cen_status ceni_growth_finish(ceni_growth *growth, ceni_diag *diag, const ceni_r
 void ceni_growth_free(ceni_growth *growth);
 
 /* What recorded it. */
-typedef enum ceni_origin { CENI_ORIGIN_TORCH, CENI_ORIGIN_CENOTE, CENI_ORIGIN_RMM } ceni_origin;
-ceni_origin ceni_origin_of(const cen_snapshot *snapshot); /* NULL: a log of PyTorch's */
+typedef enum ceni_origin { CENI_ORIGIN_TORCH, CENI_ORIGIN_CENOTE } ceni_origin;
+ceni_origin ceni_origin_of(const cen_snapshot *snapshot);
+/* Whether it is of PyTorch's, so that its settings and ways are advice: what has no segments, such
+ * as RMM's logs, is not, whatever format it was converted to. */
+bool ceni_is_torch(const ceni_diag *diag);
 
 bool ceni_is_cut_off(const cen_snapshot *snapshot); /* a trace whose end is missing */
 

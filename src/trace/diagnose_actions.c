@@ -87,7 +87,7 @@ static void offer_leak(const ceni_diag *diag, offers *o) {
         char at[96];
         place(at, sizeof at, ceni_user_frame(diag->snapshot, s->stack));
         offer(o, s->bytes, CENI_COMPUTED, i == 0,
-              s->block_size <= 512 && ceni_origin_of(diag->snapshot) == CENI_ORIGIN_TORCH
+              s->block_size <= 512 && ceni_is_torch(diag)
                   ? "keep numbers (.item()), not tensors from %s"
                   : "let go of what is allocated at %s",
               at);
@@ -96,17 +96,16 @@ static void offer_leak(const ceni_diag *diag, offers *o) {
 
 /* Against fragmentation; where another allocator was recorded nothing is known that would help. */
 static void offer_packing(const ceni_diag *diag, offers *o) {
-    ceni_origin origin = ceni_origin_of(diag->snapshot);
     const char *expandable =
         diag->snapshot ? cen_snapshot_setting(diag->snapshot, "expandable_segments") : NULL;
     bool on = expandable && !strcmp(expandable, "True");
     uint64_t held = diag->moment == CENI_MOMENT_PEAK ? diag->held_peak : diag->held;
     uint64_t holes = held > diag->live ? held - diag->live : 0;
-    if (origin == CENI_ORIGIN_TORCH) {
+    if (ceni_is_torch(diag)) {
         offer(o, holes, on ? CENI_GUESS : CENI_COMPUTED, true,
               on ? "torch.cuda.empty_cache() between phases that differ"
                  : "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
-    } else if (origin == CENI_ORIGIN_CENOTE) {
+    } else if (ceni_origin_of(diag->snapshot) == CENI_ORIGIN_CENOTE) {
         offer(o, holes, CENI_GUESS, true,
               "make blocks movable (cen_movable_alloc), then cen_pool_defragment");
     }
@@ -146,7 +145,7 @@ static void offer_outside(const ceni_diag *diag, offers *o) {
 }
 
 static void offer_capacity(const ceni_diag *diag, offers *o) {
-    bool trains = ceni_origin_of(diag->snapshot) == CENI_ORIGIN_TORCH;
+    bool trains = ceni_is_torch(diag);
     const char *by = trains ? " (batch, length)" : "";
     if (diag->growth > 0 && diag->verdict != CEN_VERDICT_LEAK) {
         offer(o, (uint64_t)diag->growth, CENI_COMPUTED, false,

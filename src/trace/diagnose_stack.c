@@ -7,7 +7,6 @@
  * Frames of C and C++ are PyTorch's own in a recording of PyTorch's. In one of cenote's they are
  * the program's, where their lines are known: those of libraries seldom have any. */
 #include "trace/diagnose.h"
-#include "trace/read.h"
 
 #include <string.h>
 
@@ -17,10 +16,13 @@ static bool ends_with(const char *text, const char *end) {
 }
 
 ceni_origin ceni_origin_of(const cen_snapshot *snapshot) {
-    if (snapshot && cen_snapshot_setting(snapshot, "cenote")) {
-        return CENI_ORIGIN_CENOTE;
-    }
-    return snapshot && snapshot->no_ring ? CENI_ORIGIN_RMM : CENI_ORIGIN_TORCH;
+    bool cenote = snapshot && cen_snapshot_setting(snapshot, "cenote");
+    return cenote ? CENI_ORIGIN_CENOTE : CENI_ORIGIN_TORCH;
+}
+
+bool ceni_is_torch(const ceni_diag *diag) {
+    return !diag->snapshot ||
+           (ceni_origin_of(diag->snapshot) == CENI_ORIGIN_TORCH && !diag->held_unknown);
 }
 
 /* Files of C++ frames, which a recording with stacks="all" has below Python's. */

@@ -68,11 +68,11 @@ static void put_suspect_frames(ceni_str *out, const ceni_diag *diag, uint32_t st
         ceni_put_frames(out, frames, count, ceni_origin_of(diag->snapshot),
                         strlen("    allocated at "));
     } else {
-        ceni_origin origin = ceni_origin_of(diag->snapshot);
+        bool traced = ceni_origin_of(diag->snapshot) == CENI_ORIGIN_CENOTE;
         ceni_str_printf(out, "no frames recorded%s\n",
-                        origin == CENI_ORIGIN_TORCH    ? ": one of autograd's threads?"
-                        : origin == CENI_ORIGIN_CENOTE ? ": cen_trace_options.stacks records them"
-                                                       : "");
+                        ceni_is_torch(diag) ? ": one of autograd's threads?"
+                        : traced            ? ": cen_trace_options.stacks records them"
+                                            : "");
     }
 }
 
