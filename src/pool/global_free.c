@@ -84,7 +84,7 @@ static cen_status add_use(ceni_span *s, int device, cen_stream stream) {
 
 static void count_pending(cen_global *g, const ceni_span *s, int64_t sign) {
     g->pending_count += (size_t)sign;
-    for (size_t i = 0; i < s->page_count; i++) {
+    for (size_t i = 0; s->pages && i < s->page_count; i++) {
         int home = s->pages[i].home;
         atomic_fetch_add(home == CEN_GLOBAL_HOST ? &g->host_pending
                                                  : &g->members[home].pending_bytes,

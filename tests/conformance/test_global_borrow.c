@@ -430,7 +430,7 @@ static void of_the_best_first(void **state) {
 static void only_what_lacks(void **state) {
     cen_global_options options = options_of();
     world w = world_open(state, ROOM, &options);
-    void *others[DEVICES_MAX];
+    void *others[DEVICES_MAX] = {NULL};
     heap h = {.device = 0};
     fill_up(&w, &h, 0);
     for (int d = 1; d < (int)w.count; d++) { /* each has room for two chunks */

@@ -45,6 +45,7 @@ static void on_one_device(void **state) {
 
 static void split_evenly(void **state) {
     world w = world_open(state, ROOM, &spans);
+    assert_true(w.count > 0);
     for (size_t pages = 1; pages <= 11; pages++) {
         int first = (int)(pages % w.count), home;
         cen_global_request request = asking(CEN_PLACE_SPLIT);

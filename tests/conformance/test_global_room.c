@@ -169,7 +169,7 @@ static void figures_add_up(void **state) {
 static void idle_host_pages_count_once(void **state) {
     cen_global_options options = {.small_bytes = 64 * KIB, .allow_host = true};
     world w = world_open(state, ROOM, &options);
-    void *full[DEVICES_MAX];
+    void *full[DEVICES_MAX] = {NULL};
     if (!w.f->host) { /* a GPU is not filled for this */
         world_close(&w);
         return;
