@@ -172,8 +172,8 @@ static void zero_bytes_are_refused(void **state) {
     static const char *const texts[] = {"\0\0\n", "1,00:00:01.0,allocate,0x10,8,0\0x\n"};
     for (int i = 0; i < 2; i++) {
         char text[256];
-        size_t head = strlen(HEAD), size = i ? 33 : 3;
-        memcpy(text, HEAD, head);
+        size_t head = sizeof HEAD - 1, size = i ? 33 : 3;
+        memcpy(text, HEAD, sizeof HEAD);
         memcpy(text + head, texts[i], size);
         cen_snapshot *snapshot = NULL;
         cen_read_error error;
