@@ -170,8 +170,9 @@ static void idle_host_pages_count_once(void **state) {
     cen_global_options options = {.small_bytes = 64 * KIB, .allow_host = true};
     world w = world_open(state, ROOM, &options);
     void *full[DEVICES_MAX] = {NULL};
-    if (!w.f->host) { /* a GPU is not filled for this */
+    if (!w.f->host) {
         world_close(&w);
+        suite_skip("a GPU is not filled for this");
         return;
     }
     for (int d = 0; d < (int)w.count; d++) {
