@@ -5,6 +5,8 @@
 #include "cenote/device.h"
 #include "cenote/explain.h"
 #include "cenote/global.h"
+#include "cenote/holders.h"
+#include "cenote/ledger.h"
 #include "cenote/log.h"
 #include "cenote/movable.h"
 #include "cenote/pool.h"

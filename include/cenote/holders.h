@@ -1,0 +1,61 @@
+/* Who holds what of each device: NVML's processes beside the ledgers of those that run under
+ * cenote.
+ *
+ * NVML is loaded at run time (libnvidia-ml.so.1). Any thread may call. Sizes are in bytes. */
+#ifndef CENOTE_HOLDERS_H
+#define CENOTE_HOLDERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cenote/ledger.h"
+#include "cenote/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cen_holders cen_holders;
+
+#define CEN_BYTES_UNKNOWN UINT64_MAX
+
+/* A process on a device. */
+typedef struct cen_holder {
+    int pid;
+    char program[256]; /* "" where it cannot be seen */
+    char user[64];
+    uint64_t device_bytes; /* as NVML counts; CEN_BYTES_UNKNOWN where it does not tell */
+    bool dead; /* no such process here any more: an orphan, or one of another namespace */
+    bool has_ledger;
+    uint64_t ledger_bytes;                 /* sum of the summed kinds */
+    uint64_t kind_bytes[CEN_LEDGER_KINDS]; /* of its ledger */
+    int64_t unexplained_bytes;             /* device_bytes - ledger_bytes, where both are known */
+} cen_holder;
+
+typedef struct cen_holder_device {
+    int index; /* NVML's */
+    char uuid[48], name[128];
+    uint64_t total_bytes, used_bytes, free_bytes, reserved_bytes; /* reserved: by the driver */
+    int64_t unclaimed_bytes;   /* used_bytes - what the processes hold: of processes that cannot be
+                                  seen, or that are gone; CEN_BYTES_UNKNOWN parts count as 0 */
+    const cen_holder *holders; /* most bytes first */
+    size_t holder_count;
+} cen_holder_device;
+
+/* Looks now. CEN_ERR_NO_DEVICE: there is no NVML here, or no device (the log says which);
+ * CEN_ERR_UNSUPPORTED, CEN_ERR_HOST_MEMORY, CEN_ERR_DEVICE. */
+CEN_API cen_status cen_holders_read(cen_holders **holders);
+CEN_API void cen_holders_free(cen_holders *holders);
+CEN_API size_t cen_holders_device_count(const cen_holders *holders);
+CEN_API const cen_holder_device *cen_holders_device(const cen_holders *holders, size_t index);
+
+/* Bytes in use of the device with this UUID, by all (`used_bytes`) and by this process
+ * (`own_bytes`, CEN_BYTES_UNKNOWN where NVML does not tell, as in a container with process
+ * identifiers of its own). Either may be NULL. CEN_ERR_NOT_FOUND: no such device. */
+CEN_API cen_status cen_holders_used(const char *uuid, uint64_t *used_bytes, uint64_t *own_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
