@@ -136,6 +136,7 @@ class Allocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPluggabl
 
     // For module.cpp.
     cen_pool *pool_of(c10::DeviceIndex device);
+    cen_ledger *ledger() const { return options_.ledger; }
     static void forked();
 
   private:

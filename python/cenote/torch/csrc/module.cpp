@@ -18,6 +18,32 @@ void keep_line(void *, cen_log_level level, const char *message) {
     }
 }
 
+/* The pools beneath MemPools, one a device. */
+cen_pool *beneath(int index) {
+    static std::mutex mutex;
+    static std::vector<cen_pool *> pools;
+    std::lock_guard<std::mutex> lock(mutex);
+    if (index < 0) {
+        return nullptr;
+    }
+    if (pools.size() <= (size_t)index) {
+        pools.resize((size_t)index + 1);
+    }
+    if (!pools[(size_t)index]) {
+        cen_log_set(keep_line, nullptr, CEN_LOG_ERROR);
+        cen_device *device = nullptr;
+        cen_pool *pool = nullptr;
+        std::string name = "cuda:" + std::to_string(index);
+        if (cen_device_open(name.c_str(), &device) || cen_pool_create(device, nullptr, &pool)) {
+            TORCH_WARN("cenote: ", name, ": ", last_line);
+            cen_device_close(device);
+            return nullptr;
+        }
+        pools[(size_t)index] = pool;
+    }
+    return pools[(size_t)index];
+}
+
 // An error's text for Python, until the next one of the thread.
 const char *told(const std::string &text) {
     static thread_local std::string kept;
@@ -68,13 +94,40 @@ const char *cenote_torch_enable(uint64_t limit_bytes, uint64_t stack_min_bytes,
         installed = nullptr;
         return told(e.what());
     }
-    static cen_ledger *ledger = options.ledger;
-    (void)ledger;
     return nullptr;
 }
 
-/* For torch's pluggable allocator beneath a MemPool: a pool of cenote's a device, made when it is
- * first used. NULL: no memory; torch raises its own error. */
-void *cenote_torch_pool_alloc(size_t size, int device, cudaStream_t stream);
-void cenote_torch_pool_free(void *ptr, size_t size, int device, cudaStream_t stream);
+/* The end of an iteration of the program, for traces and the ledger. */
+void cenote_torch_step(void) {
+    cen_trace_step();
+    if (cenote::installed && cenote::installed->ledger()) {
+        cen_ledger_step(cenote::installed->ledger());
+    }
+}
+
+/* The pool behind torch's allocator on a device; NULL and *error if it cannot be made. */
+cen_pool *cenote_torch_pool(int device, const char **error) {
+    try {
+        return cenote::installed->pool_of((c10::DeviceIndex)device);
+    } catch (const std::exception &e) {
+        *error = cenote::told(e.what());
+        return nullptr;
+    }
+}
+
+/* Beneath torch.cuda.MemPool, as a pluggable allocator: torch caches above it. NULL: there is no
+ * memory, and torch says so with an error of its own. */
+void *cenote_torch_beneath_alloc(size_t size, int device, cudaStream_t stream) {
+    cen_pool *pool = cenote::beneath(device);
+    void *ptr = nullptr;
+    return pool && !cen_pool_alloc(pool, size, (cen_stream)stream, &ptr) ? ptr : nullptr;
+}
+
+void cenote_torch_beneath_free(void *ptr, size_t, int device, cudaStream_t stream) {
+    if (cen_pool *pool = cenote::beneath(device)) {
+        if (cen_pool_free(pool, ptr, (cen_stream)stream)) {
+            TORCH_WARN("cenote: free of ", ptr, ": ", cenote::last_error());
+        }
+    }
+}
 }
