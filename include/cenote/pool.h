@@ -186,6 +186,11 @@ typedef struct cen_pool_block_info {
 CEN_API cen_status cen_pool_walk(cen_pool *pool,
                                  bool (*fn)(void *arg, const cen_pool_block_info *info), void *arg);
 
+/* The same into an array: fills the first `capacity` of `infos` (NULL if 0) and gives how many
+ * there are in all, which may have changed by the next call. */
+CEN_API cen_status cen_pool_list(cen_pool *pool, cen_pool_block_info *infos, size_t capacity,
+                                 size_t *count);
+
 /* Checks every invariant of the pool: blocks tile their segments, no page serves two places, free
  * lists and counters agree. CEN_ERR_CORRUPT with the first violation in the log. Debug builds call
  * it often. */
