@@ -10,14 +10,6 @@ namespace cenote {
 
 namespace {
 
-thread_local std::string last_line;
-
-void keep_line(void *, cen_log_level level, const char *message) {
-    if (level == CEN_LOG_ERROR) {
-        last_line = message;
-    }
-}
-
 /* The pools beneath MemPools, one a device. */
 cen_pool *beneath(int index) {
     static std::mutex mutex;
@@ -30,12 +22,11 @@ cen_pool *beneath(int index) {
         pools.resize((size_t)index + 1);
     }
     if (!pools[(size_t)index]) {
-        cen_log_set(keep_line, nullptr, CEN_LOG_ERROR);
         cen_device *device = nullptr;
         cen_pool *pool = nullptr;
         std::string name = "cuda:" + std::to_string(index);
         if (cen_device_open(name.c_str(), &device) || cen_pool_create(device, nullptr, &pool)) {
-            TORCH_WARN("cenote: ", name, ": ", last_line);
+            TORCH_WARN("cenote: ", name, ": ", last_error());
             cen_device_close(device);
             return nullptr;
         }
@@ -53,7 +44,7 @@ const char *told(const std::string &text) {
 
 } // namespace
 
-std::string last_error() { return last_line; }
+std::string last_error() { return cen_log_last_error(); }
 
 } // namespace cenote
 
@@ -72,7 +63,6 @@ const char *cenote_torch_enable(uint64_t limit_bytes, uint64_t stack_min_bytes,
         return "CUDA is initialised already: call enable() before the first use of the GPU; in a "
                "notebook, restart the kernel";
     }
-    cen_log_set(keep_line, nullptr, CEN_LOG_ERROR);
     Options options;
     options.limit_bytes = limit_bytes;
     options.stack_min_bytes = stack_min_bytes;
