@@ -20,3 +20,33 @@ cenote_test_driver(test_driver cuda ${driver_sources})
 target_link_libraries(test_driver PRIVATE cenote_static)
 cenote_test_driver(test_nvml nvidia-ml ${driver_folder}/nvml.c ${driver_folder}/state.c)
 target_compile_definitions(test_nvml PRIVATE _GNU_SOURCE)
+
+# Programs of the driver API. One source for each way to get at the functions.
+set(driver_environment "LD_LIBRARY_PATH=${CENOTE_TEST_DRIVER_DIR}" CENOTE_HOST_CAPACITY=1073741824)
+
+function(cenote_driver_test name)
+  add_test(NAME ${name} COMMAND ${ARGN})
+  set_tests_properties(${name} PROPERTIES
+    LABELS driver SKIP_RETURN_CODE 77 TIMEOUT 600 ENVIRONMENT "${driver_environment}")
+endfunction()
+
+function(cenote_driver_program name source)
+  add_executable(${name} ${source})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+  target_compile_definitions(${name} PRIVATE _GNU_SOURCE)
+  target_link_libraries(${name} PRIVATE PkgConfig::CMOCKA Threads::Threads ${CMAKE_DL_LIBS})
+  add_dependencies(${name} test_driver test_nvml)
+endfunction()
+
+cenote_driver_program(test_driver_calls ${driver_folder}/test_driver_calls.c)
+cenote_driver_test(driver_calls_dlsym test_driver_calls dlsym)
+cenote_driver_test(driver_calls_proc test_driver_calls proc)
+cenote_driver_program(test_driver_calls_linked ${driver_folder}/test_driver_calls.c)
+target_compile_definitions(test_driver_calls_linked PRIVATE CALLS_LINKED)
+target_link_libraries(test_driver_calls_linked PRIVATE test_driver)
+cenote_driver_test(driver_calls_linked test_driver_calls_linked)
+cenote_driver_program(test_driver_abi ${driver_folder}/test_driver_abi.c)
+if(CENOTE_CUDA_INCLUDE)
+  target_include_directories(test_driver_abi SYSTEM PRIVATE ${CENOTE_CUDA_INCLUDE})
+endif()
+cenote_driver_test(driver_abi test_driver_abi)
