@@ -77,3 +77,17 @@ if(NOT CENOTE_SANITIZE) # whose runtime an interpreter does not have
     cenote_driver_test(driver_program_${name} Python3::Interpreter ${driver_folder}/programs/${name}.py)
   endforeach()
 endif()
+
+# The conformance suite once more, on the CUDA backend over the test driver. Where there is no nvcc, an
+# image that only the test driver takes stands in for the kernels.
+file(GLOB conformance CONFIGURE_DEPENDS tests/conformance/test_*.c)
+foreach(source ${conformance})
+  get_filename_component(name ${source} NAME_WE)
+  if(CENOTE_CUDA_KERNELS STREQUAL "OFF" OR NOT CENOTE_NVCC)
+    target_sources(${name} PRIVATE tests/conformance/image.c)
+  endif()
+  add_test(NAME driver_${name} COMMAND ${name})
+  set_tests_properties(driver_${name} PROPERTIES
+    LABELS driver SKIP_RETURN_CODE 77 TIMEOUT 600
+    ENVIRONMENT "LD_LIBRARY_PATH=${CENOTE_TEST_DRIVER_DIR};CENOTE_TEST_DEVICE=cuda;CENOTE_REQUIRE_GPU=1")
+endforeach()
