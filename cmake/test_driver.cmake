@@ -22,7 +22,11 @@ cenote_test_driver(test_nvml nvidia-ml ${driver_folder}/nvml.c ${driver_folder}/
 target_compile_definitions(test_nvml PRIVATE _GNU_SOURCE)
 
 # Programs of the driver API. One source for each way to get at the functions.
-set(driver_environment "LD_LIBRARY_PATH=${CENOTE_TEST_DRIVER_DIR}" CENOTE_HOST_CAPACITY=1073741824)
+set(driver_path "LD_LIBRARY_PATH=${CENOTE_TEST_DRIVER_DIR}")
+if(CENOTE_SANITIZE STREQUAL "thread") # a driver's threads live until the process ends
+  list(APPEND driver_path TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:report_thread_leaks=0)
+endif()
+set(driver_environment ${driver_path} CENOTE_HOST_CAPACITY=1073741824)
 
 function(cenote_driver_test name)
   add_test(NAME ${name} COMMAND ${ARGN})
@@ -89,5 +93,5 @@ foreach(source ${conformance})
   add_test(NAME driver_${name} COMMAND ${name})
   set_tests_properties(driver_${name} PROPERTIES
     LABELS driver SKIP_RETURN_CODE 77 TIMEOUT 600
-    ENVIRONMENT "LD_LIBRARY_PATH=${CENOTE_TEST_DRIVER_DIR};CENOTE_TEST_DEVICE=cuda;CENOTE_REQUIRE_GPU=1")
+    ENVIRONMENT "${driver_path};CENOTE_TEST_DEVICE=cuda;CENOTE_REQUIRE_GPU=1")
 endforeach()

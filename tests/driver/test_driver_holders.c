@@ -62,7 +62,9 @@ static holder start(size_t mib, uint64_t *left) {
     int to[2], from[2];
     assert_int_equal(pipe(to) | pipe(from), 0);
     holder h = {.pid = fork(), .say = to[1], .hear = from[0]};
-    if (!h.pid) {
+    if (!h.pid) { /* which ends with its parent: it sees the pipe end */
+        close(to[1]);
+        close(from[0]);
         exit(hold(mib, to[0], from[1]));
     }
     close(to[0]);
