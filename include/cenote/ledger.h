@@ -176,7 +176,8 @@ CEN_API const cen_ledger_failure *cen_ledger_view_failures(const cen_ledger_view
 CEN_API const cen_frame *cen_ledger_view_stack(cen_ledger_view *view, uint32_t stack,
                                                size_t *frame_count);
 /* Whose memory an entry is, by kind and by the module that called the driver: "nccl", "cublas",
- * "torch", "cenote", "context", the program's name, ...; "unknown". It lives as long as the view. */
+ * "torch", "cenote", "context", the program's name, ..., "unknown". It lives as long as the
+ * view. */
 CEN_API const char *cen_ledger_view_owner(cen_ledger_view *view, const cen_ledger_entry *entry);
 
 /* Whether stacks hold more step after step: those whose live bytes never shrank and grew in each

@@ -13,8 +13,9 @@
 #include <unistd.h>
 
 #define TRIES        4
-#define HELD_TRIES   8
-#define HOLD_NS      UINT64_C(20000000) /* how long a writer is asked to hold still */
+#define HELD_TRIES   20
+#define HOLD_NS      30000000             /* how long a writer is asked to hold still */
+#define PATIENCE_NS  UINT64_C(2000000000) /* how long a reader tries */
 #define BYTES_MAX    (UINT64_C(4) << 30)
 #define HEAD_MAX     (UINT32_C(1) << 20)
 #define MAGIC_KNOWN  7
@@ -271,18 +272,20 @@ static bool may_recover(cen_status status) {
 }
 
 /* A failure of a copy that changed meanwhile says nothing. */
-static cen_status try_some(const ceni_ledger_source *source, int tries, ceni_ledger_file *f,
-                           bool *whole, ceni_ledger_trouble *trouble) {
+static cen_status try_some(const ceni_ledger_source *source, int tries, long pause_ns,
+                           ceni_ledger_file *f, bool *whole, ceni_ledger_trouble *trouble) {
     cen_status status = CEN_OK;
     for (int i = 0; i < tries && !*whole && may_recover(status); i++) {
         if (i) {
-            nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+            nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
         }
         status = try_once(source, false, f, whole, trouble);
     }
     return status;
 }
 
+/* A writer that is asked may be off its processor in the middle of a change: it gets time to come
+ * back. */
 cen_status ceni_ledger_file_read(const ceni_ledger_source *source, ceni_ledger_file *f,
                                  ceni_ledger_trouble *trouble) {
     memset(f, 0, sizeof *f);
@@ -290,10 +293,11 @@ cen_status ceni_ledger_file_read(const ceni_ledger_source *source, ceni_ledger_f
     if (source->fd < 0) {
         return try_once(source, true, f, &whole, trouble);
     }
-    cen_status status = try_some(source, TRIES, f, &whole, trouble);
-    for (int i = 0; i < HELD_TRIES && !whole && may_recover(status) && lives(source); i++) {
+    uint64_t patience = ceni_now_ns() + PATIENCE_NS;
+    cen_status status = try_some(source, TRIES, 100000, f, &whole, trouble);
+    while (!whole && may_recover(status) && ceni_now_ns() < patience && lives(source)) {
         ask_to_hold(source, ceni_now_ns() + HOLD_NS);
-        status = try_some(source, 2, f, &whole, trouble);
+        status = try_some(source, HELD_TRIES, HOLD_NS / HELD_TRIES, f, &whole, trouble);
         ask_to_hold(source, 0);
     }
     if (whole || !may_recover(status)) {

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -87,6 +88,7 @@ static pid_t start_writer(const char *path) {
     assert_int_equal(pipe(ready), 0);
     pid_t child = fork();
     if (!child) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* where a test fails */
         cen_ledger *ledger = NULL;
         cen_ledger_options options = {.size = sizeof options, .events = 1024};
         if (cen_ledger_create(path, &options, &ledger) || write(ready[1], "", 1) != 1) {
@@ -112,7 +114,7 @@ static void test_live_writer(void **state) {
     const char *path = fresh_path();
     pid_t child = start_writer(path);
     uint64_t before = 0;
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < 40 || before < 10000; i++) {
         cen_ledger_view *view = NULL;
         OK(cen_ledger_read(path, &view, NULL));
         check_view(view);
@@ -121,7 +123,6 @@ static void test_live_writer(void **state) {
         before = cen_ledger_view_info(view)->adds;
         cen_ledger_view_free(view);
     }
-    assert_true(before > 0);
     end_writer(child);
     unlink(path);
 }
