@@ -16,7 +16,8 @@ from pathlib import Path
 BELOW = {
     "base": [],
     "trace/emit": ["base"],
-    "trace": ["trace/emit"],
+    "ledger/file": ["trace/emit"],
+    "trace": ["trace/emit", "ledger/file"],
     "ledger": ["trace"],
     "plan": ["base"],
     "kernels": ["base"],
@@ -40,6 +41,8 @@ FILES = {
     "src/trace/ring": "trace/emit",
     "src/trace/format.h": "trace/emit",
     "src/trace/write": "trace/emit",
+    "src/ledger/file": "ledger/file",
+    "src/ledger/format.h": "ledger/file",
     "src/probe/results": "probe/results",
 }
 
@@ -55,6 +58,7 @@ PUBLIC = {
     "diagnose": "trace",
     "report": "trace",
     "trace": "trace/emit",
+    "ledger": "ledger/file",  # whose entries are what the file's reader gives
     "holders": "ledger",
     "stats": "pool",
     "movable": "pool",
