@@ -24,6 +24,12 @@ typedef void (*cen_log_fn)(void *arg, cen_log_level level, const char *message);
  * before they start, and change it when they are done. */
 CEN_API void cen_log_set(cen_log_fn fn, void *arg, cen_log_level level);
 
+/* What the calling thread's last failure said, with or without a sink: the message of level
+ * CEN_LOG_ERROR, cut off after 511 bytes; "" if there was none since the thread's last call of this
+ * function. For a binding that turns a status into its language's exception: call it at once. Valid
+ * until the thread's next call of the library. */
+CEN_API const char *cen_log_last_error(void);
+
 #ifdef __cplusplus
 }
 #endif

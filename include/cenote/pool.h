@@ -125,6 +125,16 @@ CEN_API cen_status cen_pool_capture_end(cen_pool *pool, cen_stream stream);
 /* The graphs of `id` are gone: its idle memory joins the pool's, also that of blocks freed later.
  * CEN_ERR_NOT_FOUND, CEN_ERR_BUSY while a stream captures into it. */
 CEN_API cen_status cen_pool_capture_release(cen_pool *pool, uint64_t id);
+/* Allocates in private pool `id` the very block that was there before, by the address and size that
+ * it had: to take the pool back to an earlier state before its graphs replay. The place is ordered
+ * behind the streams that had it since. CEN_ERR_BUSY: it is not free; CEN_ERR_NOT_FOUND: no such
+ * pool; CEN_ERR_CAPTURE: another stream had it last, and one captures; CEN_ERR_INVALID. */
+CEN_API cen_status cen_pool_alloc_at(cen_pool *pool, uint64_t id, void *block, size_t bytes,
+                                     cen_stream stream);
+
+/* Lets `peer`, which must outlive the pool, reach all memory of the pool, now and later. A pool of
+ * a global one is reached by all already. CEN_ERR_UNSUPPORTED: it cannot; CEN_ERR_LIMIT. */
+CEN_API cen_status cen_pool_grant(cen_pool *pool, cen_device *peer);
 
 /* Figures of a pool, in bytes and counts. requested: asked for and live; allocated: the same,
  * rounded up to blocks; reserved: held from the driver. */
@@ -175,6 +185,11 @@ typedef struct cen_pool_block_info {
  * must not call the pool). Stops when fn returns false. */
 CEN_API cen_status cen_pool_walk(cen_pool *pool,
                                  bool (*fn)(void *arg, const cen_pool_block_info *info), void *arg);
+
+/* The same into an array: fills the first `capacity` of `infos` (NULL if 0) and gives how many
+ * there are in all, which may have changed by the next call. */
+CEN_API cen_status cen_pool_list(cen_pool *pool, cen_pool_block_info *infos, size_t capacity,
+                                 size_t *count);
 
 /* Checks every invariant of the pool: blocks tile their segments, no page serves two places, free
  * lists and counters agree. CEN_ERR_CORRUPT with the first violation in the log. Debug builds call

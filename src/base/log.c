@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 /* The sink, one of the library's few globals (docs/design.md lists them). */
@@ -37,9 +38,22 @@ void ceni_one_line(char *text) {
     }
 }
 
+/* What this thread's last failure said, and whether it was asked for. */
+static _Thread_local char last_error[512];
+static _Thread_local bool last_error_taken;
+
+const char *cen_log_last_error(void) {
+    if (last_error_taken) {
+        last_error[0] = '\0';
+    }
+    last_error_taken = true;
+    return last_error;
+}
+
 void ceni_log(cen_log_level level, const char *format, ...) {
     cen_log_fn fn = atomic_load(&sink_fn);
-    if (!fn || (int)level > atomic_load(&sink_level)) {
+    bool wanted = fn && (int)level <= atomic_load(&sink_level);
+    if (!wanted && level != CEN_LOG_ERROR) {
         return;
     }
     int saved = errno;
@@ -49,6 +63,12 @@ void ceni_log(cen_log_level level, const char *format, ...) {
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
     ceni_one_line(line);
-    fn(atomic_load(&sink_arg), level, line);
+    if (level == CEN_LOG_ERROR) {
+        snprintf(last_error, sizeof last_error, "%s", line);
+        last_error_taken = false;
+    }
+    if (wanted) {
+        fn(atomic_load(&sink_arg), level, line);
+    }
     errno = saved;
 }

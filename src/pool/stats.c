@@ -169,6 +169,33 @@ cen_status cen_pool_walk(cen_pool *pool, bool (*fn)(void *arg, const cen_pool_bl
     return CEN_OK;
 }
 
+typedef struct list {
+    cen_pool_block_info *infos;
+    size_t capacity, count;
+} list;
+
+static bool list_one(void *arg, const cen_pool_block_info *info) {
+    list *l = arg;
+    if (l->count < l->capacity) {
+        l->infos[l->count] = *info;
+    }
+    l->count++;
+    return true;
+}
+
+cen_status cen_pool_list(cen_pool *pool, cen_pool_block_info *infos, size_t capacity,
+                         size_t *count) {
+    if (!count || (capacity && !infos)) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_pool_list: %s is NULL", count ? "infos" : "count");
+    }
+    list l = {.infos = infos, .capacity = capacity};
+    cen_status status = cen_pool_walk(pool, list_one, &l);
+    if (!status) {
+        *count = l.count;
+    }
+    return status;
+}
+
 cen_status cen_pool_set_limit(cen_pool *pool, uint64_t bytes) {
     cen_status status = ceni_pool_refuse(pool, "cen_pool_set_limit");
     if (status) {

@@ -1,0 +1,303 @@
+"""libcenote.so, found and loaded: prototypes, structures, and statuses turned into exceptions.
+
+The structures and prototypes are those of include/cenote/*.h; tests/python/test_layout.py compares
+them with what a C compiler says.
+"""
+
+import ctypes
+import functools
+import os
+from ctypes import POINTER, c_bool, c_char, c_char_p, c_double, c_int, c_size_t
+from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+#: The interface that this package was written for: the first part of cen_version().
+INTERFACE = "0.1"
+SONAME = f"libcenote.so.{INTERFACE}"
+
+OK = 0
+ERR_HOST_MEMORY = -2
+ERR_DEVICE_MEMORY = -3
+ERR_NOT_FOUND = -19
+
+
+class Error(RuntimeError):
+    """A call of the library's that failed. `status` is its cen_status, `name` the status's name."""
+
+    def __init__(self, message: str, status: int = 0, name: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.name = name
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return type(self), (str(self), self.status, self.name)
+
+
+class OutOfMemoryError(Error, MemoryError):
+    """Out of device memory, or of host memory: `status` tells which. The message says how much was
+    asked for, how much is held, and where the rest is."""
+
+
+class HostOptions(ctypes.Structure):
+    """cen_host_options."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("devices", c_uint32),
+        ("capacity", c_uint64),
+        ("granularity", c_uint64),
+        ("copy_bytes_per_us", c_uint64),
+        ("copy_latency_us", c_uint32),
+        ("stream_delay_us", c_uint32),
+        ("peer_group", c_uint32),
+        ("inline_streams", c_bool),
+        ("no_vmm", c_bool),
+        ("never_wait", c_bool),
+    ]
+
+
+class DeviceProps(ctypes.Structure):
+    """cen_device_props."""
+
+    _fields_ = [
+        ("name", c_char * 128),
+        ("uuid", c_char * 48),
+        ("ordinal", c_int),
+        ("total_bytes", c_uint64),
+        ("granularity", c_uint64),
+        ("vmm", c_bool),
+        ("export_fd", c_bool),
+        ("rdma", c_bool),
+        ("compute_capability", c_uint32),
+        ("multiprocessors", c_uint32),
+    ]
+
+
+class PoolOptions(ctypes.Structure):
+    """cen_pool_options."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("limit_bytes", c_uint64),
+        ("preallocate_bytes", c_uint64),
+        ("page_bytes", c_uint64),
+        ("driver_share", c_double),
+        ("retry", c_void_p),
+        ("retry_arg", c_void_p),
+        ("clock_us", c_void_p),
+        ("clock_arg", c_void_p),
+    ]
+
+
+class PoolStats(ctypes.Structure):
+    """cen_pool_stats."""
+
+    _fields_ = [
+        ("requested_bytes", c_uint64),
+        ("requested_peak_bytes", c_uint64),
+        ("allocated_bytes", c_uint64),
+        ("allocated_peak_bytes", c_uint64),
+        ("reserved_bytes", c_uint64),
+        ("reserved_peak_bytes", c_uint64),
+        ("private_reserved_bytes", c_uint64),
+        ("borrowed_bytes", c_uint64),
+        ("blocks", c_uint64),
+        ("allocs", c_uint64),
+        ("frees", c_uint64),
+        ("failures", c_uint64),
+        ("pending_blocks", c_uint64),
+        ("pending_bytes", c_uint64),
+        ("largest_free_bytes", c_uint64),
+        ("pages", c_uint64),
+        ("segments", c_uint64),
+        ("driver_calls", c_uint64),
+        ("driver_ns", c_uint64),
+        ("driver_handles", c_uint64 * 6),
+        ("driver_kind_calls", c_uint64 * 6),
+        ("remapped_bytes", c_uint64),
+        ("retries", c_uint64),
+        ("defragmentations", c_uint64),
+        ("moved_bytes", c_uint64),
+    ]
+
+
+class PoolBlockInfo(ctypes.Structure):
+    """cen_pool_block_info."""
+
+    _fields_ = [
+        ("addr", c_uint64),
+        ("bytes", c_uint64),
+        ("requested_bytes", c_uint64),
+        ("stream", c_size_t),
+        ("private_id", c_uint64),
+        ("state", c_int),
+    ]
+
+
+class TraceOptions(ctypes.Structure):
+    """cen_trace_options."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("stacks", c_int),
+        ("stack_fn", c_void_p),
+        ("stack_arg", c_void_p),
+        ("buffer_bytes", c_uint32),
+    ]
+
+
+class TraceStats(ctypes.Structure):
+    """cen_trace_stats."""
+
+    _fields_ = [
+        ("events", c_uint64),
+        ("bytes", c_uint64),
+        ("stacks", c_uint64),
+        ("lost", c_uint64),
+        ("on", c_bool),
+    ]
+
+
+class ReadError(ctypes.Structure):
+    """cen_read_error."""
+
+    _fields_ = [("message", c_char * 256), ("offset", c_uint64)]
+
+
+class ExplainOptions(ctypes.Structure):
+    """cen_explain_options."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("name", c_char_p),
+        ("cap_bytes", c_uint64),
+        ("device_total_bytes", c_uint64),
+    ]
+
+
+_stream = c_size_t
+_handle = c_void_p
+_status = c_int
+
+# name: (result, arguments). A result of _status is one that check() is meant for.
+PROTOTYPES: Dict[str, Tuple[Any, List[Any]]] = {
+    "cen_version": (c_char_p, []),
+    "cen_status_text": (c_char_p, [c_int]),
+    "cen_status_name": (c_char_p, [c_int]),
+    "cen_log_last_error": (c_char_p, []),
+    "cen_device_open": (_status, [c_char_p, POINTER(_handle)]),
+    "cen_device_open_host": (_status, [c_int, POINTER(HostOptions), POINTER(_handle)]),
+    "cen_device_close": (None, [_handle]),
+    "cen_device_count": (_status, [c_char_p, POINTER(c_int)]),
+    "cen_device_get_props": (_status, [_handle, POINTER(DeviceProps)]),
+    "cen_device_mem_info": (_status, [_handle, POINTER(c_uint64), POINTER(c_uint64)]),
+    "cen_stream_create": (_status, [_handle, c_int, POINTER(_stream)]),
+    "cen_stream_destroy": (_status, [_handle, _stream]),
+    "cen_stream_sync": (_status, [_handle, _stream]),
+    "cen_copy_async": (_status, [_handle, c_uint64, c_uint64, c_size_t, _stream]),
+    "cen_fill_async": (_status, [_handle, c_uint64, c_uint8, c_size_t, _stream]),
+    "cen_pool_create": (_status, [_handle, POINTER(PoolOptions), POINTER(_handle)]),
+    "cen_pool_destroy": (_status, [_handle]),
+    "cen_pool_alloc": (_status, [_handle, c_size_t, _stream, POINTER(c_void_p)]),
+    "cen_pool_free": (_status, [_handle, c_void_p, _stream]),
+    "cen_pool_use": (_status, [_handle, c_void_p, _stream]),
+    "cen_pool_stream_release": (_status, [_handle, _stream]),
+    "cen_pool_set_limit": (_status, [_handle, c_uint64]),
+    "cen_pool_trim": (_status, [_handle, c_uint64, c_bool, POINTER(c_uint64)]),
+    "cen_pool_get_stats": (_status, [_handle, POINTER(PoolStats)]),
+    "cen_pool_reset_peaks": (_status, [_handle]),
+    "cen_pool_list": (_status, [_handle, POINTER(PoolBlockInfo), c_size_t, POINTER(c_size_t)]),
+    "cen_pool_verify": (_status, [_handle]),
+    "cen_trace_start": (_status, [c_char_p, POINTER(TraceOptions)]),
+    "cen_trace_stop": (_status, []),
+    "cen_trace_flush": (_status, []),
+    "cen_trace_step": (None, []),
+    "cen_trace_mark": (None, [c_char_p, c_bool]),
+    "cen_trace_get_stats": (_status, [POINTER(TraceStats)]),
+    "cen_snapshot_read": (_status, [c_char_p, POINTER(_handle), POINTER(ReadError)]),
+    "cen_snapshot_read_memory": (
+        _status,
+        [c_char_p, c_char_p, c_size_t, POINTER(_handle), POINTER(ReadError)],
+    ),
+    "cen_snapshot_free": (None, [_handle]),
+    "cen_explain": (_status, [_handle, POINTER(ExplainOptions), POINTER(_handle)]),
+    "cen_explain_log": (_status, [c_char_p, c_size_t, POINTER(ExplainOptions), POINTER(_handle)]),
+    "cen_explanation_free": (None, [_handle]),
+    "cen_explanation_verdict": (c_int, [_handle]),
+    "cen_explanation_next": (c_int, [_handle]),
+    "cen_verdict_name": (c_char_p, [c_int]),
+    "cen_explain_text": (_status, [_handle, POINTER(c_void_p)]),
+    "cen_explain_json": (_status, [_handle, POINTER(c_void_p)]),
+}
+
+
+def candidates() -> List[str]:
+    """Where the library may be, in the order that it is looked for: $CENOTE_LIBRARY alone if it is
+    set, else in the installed package, a checkout's builds, and where the system's loader looks."""
+    named = os.environ.get("CENOTE_LIBRARY")
+    if named:
+        return [named]
+    package = Path(__file__).resolve().parent
+    files = [package / "lib" / SONAME]
+    root = package.parent.parent
+    if (root / "include" / "cenote" / "cenote.h").is_file():
+        files += [root / build / "libcenote.so" for build in ("build", "build-portable")]
+    return [str(file) for file in files if file.is_file()] + [SONAME]
+
+
+def _open(names: Sequence[str]) -> Tuple[ctypes.CDLL, str]:
+    why = ""
+    for name in names:
+        try:
+            return ctypes.CDLL(name), name
+        except OSError as error:
+            why = why or str(error)
+    raise ImportError(
+        f"cenote: libcenote.so cannot be loaded ({why}); set CENOTE_LIBRARY to the file, or build it"
+    )
+
+
+@functools.lru_cache(maxsize=None)
+def _load() -> Tuple[ctypes.CDLL, str]:
+    lib, name = _open(candidates())
+    try:
+        for function, (result, arguments) in PROTOTYPES.items():
+            entry = getattr(lib, function)
+            entry.restype = result
+            entry.argtypes = arguments
+    except AttributeError as error:
+        raise ImportError(f"cenote: {name} is no libcenote {INTERFACE}: {error}") from None
+    version = lib.cen_version().decode()
+    if not version.startswith(INTERFACE + "."):
+        raise ImportError(f"cenote: {name} has version {version}, this package needs {INTERFACE}")
+    return lib, name
+
+
+def library() -> ctypes.CDLL:
+    """The library, loaded at the first call. ImportError: it is not there, or of another version."""
+    return _load()[0]
+
+
+def path() -> str:
+    """The file that library() loaded."""
+    return _load()[1]
+
+
+def failure(status: int, said: Optional[str] = None) -> Error:
+    """The exception for a status: what the library said about it last on this thread (or `said`),
+    and the status's text."""
+    lib = library()
+    line = lib.cen_log_last_error().decode(errors="replace")
+    text = lib.cen_status_text(status).decode()
+    message = said or line
+    kind = OutOfMemoryError if status in (ERR_DEVICE_MEMORY, ERR_HOST_MEMORY) else Error
+    return kind(
+        f"{message} ({text})" if message else text, status, lib.cen_status_name(status).decode()
+    )
+
+
+def check(status: int, said: Optional[str] = None) -> None:
+    """Raises failure(status, said) unless the status is CEN_OK."""
+    if status != OK:
+        raise failure(status, said)
