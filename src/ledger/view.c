@@ -36,7 +36,7 @@ static void fill_info(cen_ledger_view *v) {
 }
 
 static void fill_devices(cen_ledger_view *v) {
-    int64_t held[CEN_LEDGER_DEVICES] = {0};
+    uint64_t held[CEN_LEDGER_DEVICES] = {0}; /* modulo 2^64: what is taken off may come first */
     for (size_t i = 0; i < CEN_LEDGER_DEVICES; i++) {
         const ceni_ledger_device *from = &v->file.head.device[i];
         cen_ledger_device_info *to = &v->device[i];
@@ -53,12 +53,11 @@ static void fill_devices(cen_ledger_view *v) {
         to->bytes[e->kind] += e->less ? 0 - e->bytes : e->bytes;
         to->count[e->kind]++;
         if (ceni_ledger_is_summed(e->kind)) {
-            held[e->device] += e->less ? -(int64_t)e->bytes : (int64_t)e->bytes;
+            held[e->device] += e->less ? 0 - e->bytes : e->bytes;
         }
     }
     for (size_t i = 0; i < CEN_LEDGER_DEVICES; i++) {
-        uint64_t now = held[i] > 0 ? (uint64_t)held[i] : 0,
-                 peak = v->file.head.device[i].peak_bytes;
+        uint64_t now = held[i] < INT64_MAX ? held[i] : 0, peak = v->file.head.device[i].peak_bytes;
         v->device[i].peak_bytes = peak > now ? peak : now;
     }
 }

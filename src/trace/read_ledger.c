@@ -82,15 +82,24 @@ static cen_status take_stacks(conversion *c) {
     return ceni_trace_stacks(&c->to);
 }
 
+static cen_status put_setting(conversion *c, const char *key, const char *value) {
+    uint32_t key_id, value_id;
+    return add_text(c->reader, key, &key_id) || add_text(c->reader, value, &value_id)
+               ? c->reader->status
+               : ceni_trace_setting(&c->to, key_id, value_id);
+}
+
+/* What PyTorch's allocator did is told in its own words, with its frames; the rest in cenote's. */
 static cen_status take_settings(conversion *c) {
+    const ceni_ledger_head *head = &c->from->head;
+    if ((strcmp(head->writer, "torch") != 0 && put_setting(c, "cenote", "ledger")) ||
+        put_setting(c, "program", head->program) || put_setting(c, "writer", head->writer)) {
+        return c->reader->status;
+    }
     for (unsigned i = 0; i < CEN_LEDGER_DEVICES; i++) {
-        const ceni_ledger_device *d = &c->from->head.device[i];
         char key[32];
-        uint32_t key_id, name_id;
         snprintf(key, sizeof key, "device %u", i);
-        if (d->known &&
-            (add_text(c->reader, key, &key_id) || add_text(c->reader, d->name, &name_id) ||
-             ceni_trace_setting(&c->to, key_id, name_id))) {
+        if (head->device[i].known && put_setting(c, key, head->device[i].name)) {
             return c->reader->status;
         }
     }
