@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define API __attribute__((visibility("default")))
@@ -12,8 +13,25 @@ API fake_nvml_state fake_nvml = {
     .devices = {{.total = 1 << 30}, {.total = 1 << 30}, {.total = 1 << 30}},
 };
 
+/* Another program's device 0, as FAKE_NVML in the environment says: "USED PID:BYTES PID:BYTES". */
+static void set_up(const char *text) {
+    fake_device *d = &fake_nvml.devices[0];
+    char *at;
+    d->total = 80ull << 30;
+    d->used = strtoull(text, &at, 10);
+    for (d->compute_count = 0; *at == ' ' && d->compute_count < FAKE_PROCESSES;) {
+        fake_process *p = &d->compute[d->compute_count++];
+        p->pid = (unsigned)strtoul(at + 1, &at, 10);
+        p->bytes = strtoull(at + 1, &at, 10);
+    }
+}
+
 static unsigned start(void) {
+    const char *text = getenv("FAKE_NVML");
     fake_nvml.inits++;
+    if (text) {
+        set_up(text);
+    }
     return fake_nvml.init_result;
 }
 
