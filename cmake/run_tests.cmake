@@ -16,5 +16,5 @@ target_link_libraries(run_program PRIVATE run_stub Threads::Threads ${CMAKE_DL_L
 set_target_properties(run_program PROPERTIES OUTPUT_NAME program SKIP_BUILD_RPATH ON
                                              RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/run_program)
 add_test(NAME run COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/tests/run/test_run.py
-  $<TARGET_FILE:cenote> ${CMAKE_BINARY_DIR}/test_driver $<TARGET_FILE:run_program>)
+  $<TARGET_FILE:cenote> ${CENOTE_TEST_DRIVER_DIR} $<TARGET_FILE:run_program>)
 set_tests_properties(run PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600 LABELS run)

@@ -77,6 +77,7 @@ OUTSIDE = {
     "examples": set(),
     "bench/driver": {"dev"},  # what the driver costs is measured below the public headers
     "bench": set(),
+    "tests/driver": {"dev/cuda", "dev/host"},  # serves the driver's ABI from the host backend
     "tests/fuzz": ALL,
     "tests/conformance": {"dev", "dev/host", "pool"},
     "tests": {"base"},
@@ -85,7 +86,7 @@ OUTSIDE = {
 # Headers of outside libraries that only some folders may see.
 FOREIGN = [
     (re.compile(r"^(cuda\w*|nvml|nvrtc|cub|cu(blas|dnn|fft|rand|sparse)\w*)(\.h|/.*)$"),
-     ("src/dev/cuda", "src/kernels", "tests/unit/dev", "tests/unit/ledger", "bench/peers")),
+     ("src/dev/cuda", "src/kernels", "tests/unit/dev", "tests/unit/ledger", "tests/driver", "bench/peers")),
     (re.compile(r"^nccl.*\.h$"), ("src/comm",)),
     (re.compile(r"^mpi\.h$"), ("src/comm",)),
 ]
