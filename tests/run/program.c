@@ -92,7 +92,7 @@ static void oom(long mib) {
 static void info(void) {
     size_t free_bytes = 0, total = 0, device = 0;
     need(cu.cuMemGetInfo(&free_bytes, &total));
-    need(cu.cuMemGetInfo(NULL, &total));
+    (void)cu.cuMemGetInfo(NULL, &total); /* some programs do */
     need(cu.cuDeviceTotalMem(&device, 0));
     printf("free %zu total %zu device %zu\n", free_bytes, total, device);
 }
@@ -145,8 +145,9 @@ static void capture(void) {
     need(cu.cuStreamCreate(&stream, 1));
     need(cu.cuStreamBeginCapture(stream, 2));
     need(cu.cuMemFree(at));
-    need(cu.cuMemFree(work(MIB)));
+    addr other = work(MIB); /* the driver's own */
     need(cu.cuStreamEndCapture(stream, &graph));
+    need(cu.cuMemFree(other));
     need(cu.cuMemFree(work(MIB)));
 }
 
@@ -203,6 +204,19 @@ static void forks(void) {
     }
 }
 
+/* As a program does that closes whatever it did not open itself. */
+static void close_ledger(void) {
+    for (int fd = 3; fd < 1024; fd++) {
+        char link[64], path[4096];
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        ssize_t length = readlink(link, path, sizeof path - 1);
+        path[length > 0 ? length : 0] = '\0';
+        if (strstr(path, ".ledger")) {
+            close(fd);
+        }
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) {
         return 2;
@@ -235,9 +249,7 @@ int main(int argc, char **argv) {
     } else if (!strcmp(what, "ipc")) {
         ipc();
     } else if (!strcmp(what, "closefds")) {
-        for (int fd = 3; fd < 1024; fd++) {
-            close(fd);
-        }
+        close_ledger();
         leak(a, 0);
     } else if (!strcmp(what, "killed")) {
         leak(a, 0);

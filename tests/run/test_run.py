@@ -141,8 +141,9 @@ def test_pool():
     says(done, "NEVER FREED: 3.00 MiB in 1 allocation\n")
     done = run("--pool", "--limit", "300MiB", "--", PROGRAM, "proc", "oom", 400)
     check(done.stdout == "failed with 2\n", "the pool got more than the limit", done)
+    driver = run("--", PROGRAM, "proc", "ipc").stdout.split("later")[1]
     done = run("--pool", "--", PROGRAM, "proc", "ipc")
-    check(done.stdout == "handle 801\nlater 0\n", "handles are not as documented", done)
+    check(done.stdout == "handle 801\nlater" + driver, "handles are not as documented", done)
     says(done, "is a block of the pool, which cannot be shared")
 
 
@@ -150,6 +151,16 @@ def test_async():
     done = run("--ledger", "--leaks", "--", PROGRAM, "proc", "async", 6)
     status(done, 0)
     says(done, "NEVER FREED: 3.00 MiB in 1 allocation")
+
+
+def test_ledger():
+    """A context is measured, and what NVML says is explained."""
+    with tempfile.TemporaryDirectory() as folder:
+        extra = {"CENOTE_TEST_DRIVER_STATE": folder, "CENOTE_TEST_DRIVER_CONTEXT_MIB": "300"}
+        done = run("--ledger", "--", PROGRAM, "proc", "leak", 8, 200000, **extra)
+        status(done, 0)
+        for pattern in (r"300 MiB  context +context, 1\n", r"as NVML says\n", r"  unexplained\n"):
+            check(re.search(pattern, done.stderr), f"no {pattern} in what it says", done)
 
 
 def test_pages():
