@@ -67,8 +67,8 @@ typedef struct cu_ipc_memory {
     X(CAPTURE_ACTIVE, CU_STREAM_CAPTURE_STATUS_ACTIVE, 1)                                          \
     X(CAPTURE_INVALIDATED, CU_STREAM_CAPTURE_STATUS_INVALIDATED, 2)                                \
     X(CAPTURE_MODE_THREAD, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                                 \
-    X(MEM_ATTACH_GLOBAL, CU_MEM_ATTACH_GLOBAL, 1)                                                  \
-    X(MEM_ATTACH_HOST, CU_MEM_ATTACH_HOST, 2)                                                      \
+    X(ATTACH_GLOBAL, CU_MEM_ATTACH_GLOBAL, 1)                                                      \
+    X(ATTACH_HOST, CU_MEM_ATTACH_HOST, 2)                                                          \
     X(MEMORY_HOST, CU_MEMORYTYPE_HOST, 1)                                                          \
     X(MEMORY_DEVICE, CU_MEMORYTYPE_DEVICE, 2)                                                      \
     X(POINTER_CONTEXT, CU_POINTER_ATTRIBUTE_CONTEXT, 1)                                            \
@@ -107,14 +107,5 @@ enum {
 /* The two streams that have a number instead of a handle. */
 #define CU_STREAM_LEGACY     ((cu_stream)(uintptr_t)1)
 #define CU_STREAM_PER_THREAD ((cu_stream)(uintptr_t)2)
-
-/* Prototypes of all entries. */
-#define TD_EXPORT                          __attribute__((visibility("default")))
-#define ENTRY(name, suffix, version, args) TD_EXPORT cu_result name##suffix args;
-#define THREAD(name, suffix, thread, version, args, call)                                          \
-    TD_EXPORT cu_result name##suffix##thread args;
-#define SAME(name, suffix, target, version, args, call) TD_EXPORT cu_result name##suffix args;
-#define NARROW(name, version)                           TD_EXPORT cu_result name(void);
-#include "tests/driver/entries.def"
 
 #endif

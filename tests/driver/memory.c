@@ -184,7 +184,7 @@ cu_result cuMemAllocHost_v2(void **ptr, size_t size) {
 }
 
 cu_result cuMemAllocManaged(cu_deviceptr *addr, size_t size, unsigned flags) {
-    TD_NEED(addr && (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST));
+    TD_NEED(addr && (flags == CU_ATTACH_GLOBAL || flags == CU_ATTACH_HOST));
     void *ptr;
     TD_TRY(allocate_host(__func__, &ptr, size, TD_MANAGED));
     *addr = (uintptr_t)ptr;

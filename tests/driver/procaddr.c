@@ -14,6 +14,9 @@ static const struct {
     enum kind kind;
     any_function function;
 } entries[] = {
+#define SYM(name, suffix, version, args) {#name, version, PLAIN, (any_function)name##suffix},
+#define SYM_AS(member, name, suffix, version, args)                                                \
+    {#name, version, PLAIN, (any_function)name##suffix},
 #define ENTRY(name, suffix, version, args) {#name, version, PLAIN, (any_function)name##suffix},
 #define THREAD(name, suffix, thread, version, args, call)                                          \
     {#name, version, PER_THREAD, (any_function)name##suffix##thread},
@@ -23,6 +26,8 @@ static const struct {
 #include "tests/driver/entries.def"
 };
 
+#define SYM(name, suffix, version, args)
+#define SYM_AS(member, name, suffix, version, args)
 #define ENTRY(name, suffix, version, args)
 #define THREAD(name, suffix, thread, version, args, call)                                          \
     cu_result name##suffix##thread args {                                                          \

@@ -12,7 +12,7 @@
 
 #include "base/map.h"
 #include "dev/dev.h"
-#include "tests/driver/abi.h"
+#include "tests/driver/entries.h"
 
 enum { TD_CARDS_MAX = 16, TD_UNIT = 512 };
 
