@@ -125,6 +125,16 @@ CEN_API cen_status cen_pool_capture_end(cen_pool *pool, cen_stream stream);
 /* The graphs of `id` are gone: its idle memory joins the pool's, also that of blocks freed later.
  * CEN_ERR_NOT_FOUND, CEN_ERR_BUSY while a stream captures into it. */
 CEN_API cen_status cen_pool_capture_release(cen_pool *pool, uint64_t id);
+/* Allocates in private pool `id` the very block that was there before, by the address and size that
+ * it had: to take the pool back to an earlier state before its graphs replay. The place is ordered
+ * behind the streams that had it since. CEN_ERR_BUSY: it is not free; CEN_ERR_NOT_FOUND: no such
+ * pool; CEN_ERR_CAPTURE: another stream had it last, and one captures; CEN_ERR_INVALID. */
+CEN_API cen_status cen_pool_alloc_at(cen_pool *pool, uint64_t id, void *block, size_t bytes,
+                                     cen_stream stream);
+
+/* Lets `peer`, which must outlive the pool, reach all memory of the pool, now and later. A pool of
+ * a global one is reached by all already. CEN_ERR_UNSUPPORTED: it cannot; CEN_ERR_LIMIT. */
+CEN_API cen_status cen_pool_grant(cen_pool *pool, cen_device *peer);
 
 /* Figures of a pool, in bytes and counts. requested: asked for and live; allocated: the same,
  * rounded up to blocks; reserved: held from the driver. */

@@ -93,6 +93,7 @@ cen_status cen_pool_capture_release(cen_pool *pool, uint64_t id) {
                            (unsigned long long)id);
     } else {
         a->released = true;
+        ceni_slabs_release(pool, a);
         ceni_note(pool, CENI_EVENT_SHARED, 0, id, 0);
         for (unsigned i = 0; i < CENI_RANKS; i++) {
             pool->stats.private_reserved_bytes -= a->lines[i].reserved;

@@ -47,6 +47,9 @@ cen_status ceni_driver_access(cen_pool *pool, uint64_t addr, uint64_t size, size
     if (pool->lenders) {
         count = pool->lenders->grants(pool->lenders->arg, home, grants);
     }
+    for (size_t i = 0; i < pool->granted_count; i++) {
+        grants[count++] = (ceni_grant){pool->granted[i], CENI_ACCESS_READ_WRITE};
+    }
     uint64_t start = begin();
     return end(pool, CENI_ACCESS, handles, start,
                ceni_dev_page_access(pool->device, addr, size, handles, grants, count));

@@ -257,7 +257,9 @@ struct cen_pool {
     cen_pool_options options;
     uint64_t granularity;
     bool vmm;
-    const ceni_lenders *lenders; /* of the global pool that this one is part of, or NULL */
+    const ceni_lenders *lenders;          /* of the global pool that this one is part of, or NULL */
+    cen_device *granted[CENI_GRANTS_MAX]; /* others that reach its memory, without a global pool */
+    size_t granted_count;
     _Atomic(ceni_pstream *) streams[CENI_STREAM_SLOTS];
 
     _Alignas(64) ceni_lock lock;
@@ -485,8 +487,11 @@ void ceni_magazines_flush(cen_pool *pool);
 void ceni_magazines_retire(cen_pool *pool, ceni_pstream *stream);
 
 /* slab.c; slab.h has what only the two share. */
-/* An object is back: the slab goes if it was the last. */
+/* An object is back: the slab goes if it was the last, but not a private pool's, where the object
+ * may be asked for again by its address. */
 void ceni_slab_give_back(cen_pool *pool, ceni_slab *slab, void *object);
+/* A private pool is released: its slabs without live objects go. */
+void ceni_slabs_release(cen_pool *pool, ceni_arena *arena);
 cen_status ceni_slab_use(cen_pool *pool, ceni_slab *slab, void *object, ceni_pstream *stream);
 cen_status ceni_slab_size(ceni_slab *slab, const void *object, size_t *bytes);
 /* The same without a log line; 0: it is free, -1: no object begins there. */

@@ -99,8 +99,20 @@ void ceni_slab_give_back(cen_pool *pool, ceni_slab *slab, void *object) {
     if (!slab->listed && !slab->dead) {
         list_slab(slab);
     }
-    if (slab->free_count == slab->objects) {
+    if (slab->free_count == slab->objects && (!slab->arena->id || slab->arena->released)) {
         free_slab(pool, slab);
+    }
+}
+
+void ceni_slabs_release(cen_pool *pool, ceni_arena *arena) {
+    for (unsigned i = 0; i < CENI_CLASSES; i++) {
+        ceni_slab *next;
+        for (ceni_slab *s = arena->slabs[i]; s; s = next) {
+            next = s->next;
+            if (s->free_count == s->objects) {
+                free_slab(pool, s);
+            }
+        }
     }
 }
 
@@ -121,6 +133,26 @@ cen_status ceni_slab_take(cen_pool *pool, ceni_arena *arena, unsigned class_inde
         unlist_slab(slab);
     }
     *object = (void *)(uintptr_t)(slab->addr + (uint64_t)index * slab->object_bytes);
+    return CEN_OK;
+}
+
+cen_status ceni_slab_take_at(ceni_slab *slab, const ceni_arena *arena, const void *object,
+                             uint64_t bytes, const ceni_pstream *stream) {
+    _Atomic uint32_t *requested = ceni_object_at(slab, object);
+    uint32_t index = ceni_object_index(slab, object), at = 0;
+    while (at < slab->free_count && slab->free_list[at] != index) {
+        at++;
+    }
+    if (!requested || at == slab->free_count || slab->arena != arena || slab->stream != stream ||
+        bytes > slab->object_bytes) {
+        return ceni_fail(CEN_ERR_BUSY, "cen_pool_alloc_at: %p: %llu bytes there are not free",
+                         object, (unsigned long long)bytes);
+    }
+    slab->free_list[at] = slab->free_list[--slab->free_count];
+    if (!slab->free_count) {
+        unlist_slab(slab);
+    }
+    atomic_store(requested, (uint32_t)bytes);
     return CEN_OK;
 }
 

@@ -41,6 +41,9 @@ static inline _Atomic uint32_t *ceni_object_at(ceni_slab *slab, const void *obje
 /* A free object of the stream, from one of the arena's slabs; the lock is held. */
 cen_status ceni_slab_take(cen_pool *pool, ceni_arena *arena, unsigned class_index,
                           ceni_pstream *stream, void **object);
+/* Just this free object of an arena's slab; the lock is held. */
+cen_status ceni_slab_take_at(ceni_slab *slab, const ceni_arena *arena, const void *object,
+                             uint64_t bytes, const ceni_pstream *stream);
 /* Past the magazines: for a capture, or a stream that was released. */
 cen_status ceni_slab_alloc_slowly(cen_pool *pool, uint64_t bytes, ceni_pstream *stream,
                                   void **object);

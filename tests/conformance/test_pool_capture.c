@@ -328,7 +328,51 @@ static void the_callback_can_end_the_capture(void **state) {
     world_close(&w);
 }
 
+/* Taken back to what it was when the graph was captured, a private pool has each block where the
+ * graph writes; what other blocks lay there meanwhile had to go. */
+static void blocks_come_back_to_their_places(void **state) {
+    world w = world_open(state, NULL);
+    graph g = record(&w, 0, 1, 1000);
+    end_record(&w, 0, &g);
+    cen_stream s = w.streams[0];
+    for (int i = 0; i < BLOCKS; i++) {
+        OK(cen_pool_free(w.pool, g.blocks[i], s));
+    }
+    OK(cen_pool_capture_begin(w.pool, s, 1));
+    void *others[2] = {get(&w, 5 * MIB, s), get(&w, 700, s)};
+    OK(cen_pool_capture_end(w.pool, s));
+    suite_log_reset();
+    cen_status status = cen_pool_alloc_at(w.pool, 1, g.blocks[3], g.bytes[3], s);
+    assert_int_equal(status, w.f->plain ? status : CEN_ERR_BUSY);
+    if (!status) {
+        OK(cen_pool_free(w.pool, g.blocks[3], s));
+    }
+    FAILS(CEN_ERR_NOT_FOUND, cen_pool_alloc_at(w.pool, 2, g.blocks[0], g.bytes[0], s));
+    FAILS(CEN_ERR_NOT_FOUND, cen_pool_alloc_at(w.pool, 0, g.blocks[0], g.bytes[0], s));
+    FAILS(CEN_ERR_INVALID, cen_pool_alloc_at(w.pool, 1, (char *)g.blocks[0] + 8, 100, s));
+    FAILS(CEN_ERR_INVALID, cen_pool_alloc_at(w.pool, 1, g.blocks[0], 0, s));
+    FAILS(CEN_ERR_BUSY, cen_pool_alloc_at(w.pool, 1, (void *)(uintptr_t)4096, 4096, s));
+    OK(cen_pool_free(w.pool, others[0], s));
+    OK(cen_pool_free(w.pool, others[1], s));
+    for (int i = 0; i < BLOCKS; i++) {
+        OK(cen_pool_alloc_at(w.pool, 1, g.blocks[i], g.bytes[i], s));
+        FAILS(CEN_ERR_BUSY, cen_pool_alloc_at(w.pool, 1, g.blocks[i], g.bytes[i], s));
+        size_t bytes = 0;
+        OK(cen_pool_block_size(w.pool, g.blocks[i], &bytes));
+        assert_int_equal(bytes, g.bytes[i]);
+        sound(&w);
+    }
+    churn(&w, 100); /* none of the places is anyone else's */
+    replay(&w, &g, s);
+    free_graph(&w, &g, 0);
+    OK(cen_pool_capture_release(w.pool, 1));
+    OK(cen_pool_trim(w.pool, 0, true, NULL));
+    assert_int_equal(stats_of(&w).reserved_bytes, 0);
+    world_close(&w);
+}
+
 static const struct CMUnitTest tests[] = {
+    SUITE_TEST(blocks_come_back_to_their_places),
     SUITE_TEST(a_graph_replays_while_the_pool_remaps),
     SUITE_TEST(nothing_breaks_a_capture),
     SUITE_TEST(growth_during_a_capture),
