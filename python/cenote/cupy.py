@@ -32,6 +32,17 @@ READINGS = ("current", "default")
 _Maker = Callable[[int, _lib.OutOfMemoryError], Exception]
 
 
+def _handle(stream: Any) -> int:
+    """What a stream of CuPy's is called in the pool."""
+    handle = int(stream.ptr)
+    if handle == _PER_THREAD_DEFAULT:
+        raise _lib.Error(
+            "cenote.cupy: the per-thread default stream is another one in each thread, and has no name "
+            "of its own: use cupy.cuda.Stream(), or unset CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"
+        )
+    return 0 if handle == _LEGACY_DEFAULT else handle
+
+
 class _Stream:
     """A stream that blocks were allocated for, and the object that keeps it from being destroyed."""
 
@@ -51,17 +62,9 @@ class _Table:
         self.blocks: Dict[int, _Stream] = {}
 
     def stream_of(self, keeper: Any) -> _Stream:
-        handle = int(keeper.ptr)
-        if handle == _LEGACY_DEFAULT:
-            handle = 0
+        handle = _handle(keeper)
         stream = self.streams.get(handle)
         if stream is None:
-            if handle == _PER_THREAD_DEFAULT:
-                raise _lib.Error(
-                    "cenote.cupy: the per-thread default stream is another one in each thread, and "
-                    "has no name of its own: use cupy.cuda.Stream(), or unset "
-                    "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"
-                )
             self.let_go()
             stream = self.streams.setdefault(handle, _Stream(handle, keeper))
         return stream
@@ -177,6 +180,7 @@ def _default(cupy: Any, allocator: Allocator, made: _Maker) -> Callable[[int], A
         pointer = malloc(size)
         if pointer.ptr or not size:
             return pointer
+        _handle(cupy.cuda.get_current_stream())  # refuses the per-thread default stream
         device = cupy.cuda.runtime.getDevice()
         pool = allocator.pool(device)
         table.pools[device] = pool.handle

@@ -33,13 +33,17 @@ def _package() -> None:
 
 
 def _options() -> Dict[str, Any]:
-    """The keyword arguments: a number of bytes as a number, what else is set as it stands."""
-    given = {name: os.environ.get("CENOTE_TORCH_" + name.upper(), "") for name in _OPTIONS}
-    return {
-        name: int(value) if name == "limit" and value.isdecimal() else value
-        for name, value in given.items()
-        if value
-    }
+    """The keyword arguments of enable() that the environment gives."""
+    given: Dict[str, Any] = {}
+    for name in _OPTIONS:
+        value = os.environ.get("CENOTE_TORCH_" + name.upper())
+        if value:
+            given[name] = value
+    if "limit" in given:
+        if not given["limit"].isdecimal():
+            raise ValueError(f"CENOTE_TORCH_LIMIT={given['limit']}: expected a number of bytes")
+        given["limit"] = int(given["limit"])
+    return given
 
 
 def _enable() -> None:
