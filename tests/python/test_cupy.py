@@ -43,7 +43,9 @@ class AllocatorTest(unittest.TestCase):
         self.pool = cenote.Pool(self.device)
         self.current = threading.local()
         self.null = Named(0)
-        self.destroyed = []
+        self.destroyed, self.told = [], []
+        release = self.pool.release_stream
+        self.pool.release_stream = lambda stream: (self.told.append(stream), release(stream))
         self.allocator = Allocator(
             lambda: getattr(self.current, "stream", self.null), pools={0: self.pool}
         )
@@ -90,12 +92,12 @@ class AllocatorTest(unittest.TestCase):
         other = self.new_stream()
         with self.on(other):
             self.allocator.free(self.allocator.malloc(MIB, 0), 0)
-        self.assertEqual(self.destroyed, [])  # a block is still live
+        self.assertEqual((self.told, self.destroyed), ([], []))  # a block is still live
         self.allocator.free(block, 0)
         third = self.new_stream()
         with self.on(third):  # a new stream: now it is looked at
             block = self.allocator.malloc(60 * MIB, 0)
-        self.assertEqual(self.destroyed, [handle])
+        self.assertEqual((self.told, self.destroyed), ([handle], [handle]))
         self.pool.verify()
         self.allocator.free(block, 0)
 
@@ -104,7 +106,7 @@ class AllocatorTest(unittest.TestCase):
         for stream in streams * 2:
             with self.on(stream):
                 self.allocator.free(self.allocator.malloc(MIB, 0), 0)
-        self.assertEqual(self.destroyed, [])
+        self.assertEqual((self.told, self.destroyed), ([], []))
 
     def test_many_streams_in_turn_do_not_pile_up(self):
         for _ in range(50):
