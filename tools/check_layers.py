@@ -63,6 +63,7 @@ PUBLIC = {
     "stats": "pool",
     "movable": "pool",
     "global": "pool",
+    "frameworks": "pool",
     "tensor": "codec",
     "broker": "ipc",
 }
