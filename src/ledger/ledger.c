@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -129,7 +130,13 @@ static int open_file(const char *path) {
         }
         unlink(path);
     }
-    return open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        /* Others see that the writer lives, also where its process has another number. It is a new
+         * file, so nobody else has it; a file system without locks goes without. */
+        flock(fd, LOCK_SH | LOCK_NB);
+    }
+    return fd;
 }
 
 /* The program and its arguments, as much of them as there is room for. */

@@ -51,6 +51,13 @@ static fixture suite_fixtures[] = {
 };
 static fixture *suite_now;
 
+/* Whether the driver is the one of tests/driver, on which no library of NVIDIA's can compute. */
+static inline bool suite_test_driver(const fixture *f) {
+    cen_device_props props;
+    return !f->host && !cen_device_get_props(f->device, &props) &&
+           !strncmp(props.name, "cenote test device", 18);
+}
+
 /* What cannot run here says why. */
 static inline void suite_skip(const char *why) {
     print_message("[  REASON  ] %s\n", why);

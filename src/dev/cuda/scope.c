@@ -45,6 +45,7 @@ cen_status ceni_cuda_status(cu_result result) {
     case CU_ERROR_NOT_PERMITTED:
     case CU_ERROR_NEWER_DRIVER:
     case CU_ERROR_PEER_UNSUPPORTED:
+    case CU_ERROR_INVALID_IMAGE: /* of a format that this driver does not know */
     case CU_ERROR_NO_BINARY:
     case CU_ERROR_PTX_VERSION:
         return CEN_ERR_UNSUPPORTED;

@@ -105,10 +105,11 @@ static void maps_errors(void) {
         int code;
         cen_status status;
     } cases[] = {
-        {1, CEN_ERR_INVALID},       {2, CEN_ERR_DEVICE_MEMORY}, {4, CEN_ERR_DEVICE_LOST},
-        {201, CEN_ERR_DEVICE_LOST}, {400, CEN_ERR_INVALID},     {700, CEN_ERR_DEVICE_LOST},
-        {709, CEN_ERR_DEVICE_LOST}, {719, CEN_ERR_DEVICE_LOST}, {801, CEN_ERR_UNSUPPORTED},
-        {900, CEN_ERR_CAPTURE},     {906, CEN_ERR_CAPTURE},     {999, CEN_ERR_DEVICE},
+        {200, CEN_ERR_UNSUPPORTED}, {1, CEN_ERR_INVALID},       {2, CEN_ERR_DEVICE_MEMORY},
+        {4, CEN_ERR_DEVICE_LOST},   {201, CEN_ERR_DEVICE_LOST}, {400, CEN_ERR_INVALID},
+        {700, CEN_ERR_DEVICE_LOST}, {709, CEN_ERR_DEVICE_LOST}, {719, CEN_ERR_DEVICE_LOST},
+        {801, CEN_ERR_UNSUPPORTED}, {900, CEN_ERR_CAPTURE},     {906, CEN_ERR_CAPTURE},
+        {999, CEN_ERR_DEVICE},
     };
     cen_device *device = opened();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
