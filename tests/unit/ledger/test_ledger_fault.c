@@ -24,7 +24,7 @@ static bool exercise(const char *path, bool *read_whole) {
     if (cen_ledger_create(path, &options, &ledger)) {
         return false;
     }
-    for (uint64_t i = 0; i < 3000; i++) {
+    for (uint64_t i = 0; i < 1500; i++) {
         char name[64];
         snprintf(name, sizeof name, "a function with quite a long name %d", (int)i);
         uint32_t stack = i % 2 ? stack_named(ledger, name) : cen_ledger_stack_here(ledger, 0);
@@ -42,7 +42,7 @@ static bool exercise(const char *path, bool *read_whole) {
     if (!status) {
         const cen_ledger_info *info = cen_ledger_view_info(view);
         assert_int_equal(info->adds, added);
-        assert_int_equal(info->lost, 3000 - added);
+        assert_int_equal(info->lost, 1500 - added);
         *read_whole = true;
         good &= !cen_ledger_leaks_text(view, 0, &text, NULL);
         good &= !cen_ledger_leaks_json(view, &json, NULL);
@@ -63,7 +63,7 @@ static void sweep(enum ceni_fault_point point, bool sticky) {
     const char *path = fresh_path();
     int64_t n = 1;
     bool whole, done = false;
-    for (; !done && n < 100000; n += n < 150 ? 1 : n / 12) {
+    for (; !done && n < 100000; n += n < 100 ? 1 : n / 8) {
         ceni_fault_set(&ceni_fault_points[point], n, sticky);
         bool good = exercise(path, &whole);
         done = atomic_load(&ceni_fault_points[point].left) > 0 &&
