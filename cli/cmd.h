@@ -56,6 +56,8 @@ int cli_size_option(const char *command, const char *name, const char *value, ui
 int cmd_explain(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
+int cmd_run(int argc, char **argv);
+int cmd_holders(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 
 #endif

@@ -14,6 +14,11 @@ const cli_command cli_commands[] = {
      "what the pool would have needed for a recorded run", cmd_replay},
     {"convert", "IN -o OUT [--to torch|trace|chrome]", "a recording in another format",
      cmd_convert},
+    {"run",
+     "[--leaks] [--error-exitcode N] [--watch] [--ledger] [--limit SIZE] [--pool] [--trace FILE] "
+     "[--torch] [--no-stacks] [--json FILE] -- COMMAND",
+     "runs a program and says what device memory it holds", cmd_run},
+    {"holders", "[--device N] [--json]", "who holds the memory of each GPU", cmd_holders},
     {"help", "[COMMAND | --commands]", "what the commands do", cmd_help},
     {0},
 };

@@ -26,6 +26,7 @@ if(CENOTE_TESTS)
   cenote_check(check_benchmarks ${Python3_EXECUTABLE} tools/make_benchmarks.py --check)
   cenote_check(check_readme ${Python3_EXECUTABLE} tools/update_readme.py --check $<TARGET_FILE:cenote>)
   cenote_check(check_benchmarks_itself ${Python3_EXECUTABLE} tests/checks/test_make_benchmarks.py)
+  cenote_check(check_workload_figures ${Python3_EXECUTABLE} tests/checks/test_workload_figures.py)
   # A sanitized library needs its runtime in the program that loads it: only plain builds are installed.
   if(NOT CENOTE_SANITIZE)
     cenote_check(check_exports tests/checks/exports.sh ${CMAKE_BINARY_DIR})

@@ -5,6 +5,7 @@ find_path(CENOTE_CUDA_INCLUDE cuda.h HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /us
           PATH_SUFFIXES include)
 if(CENOTE_CUDA_INCLUDE)
   target_include_directories(test_cuda_abi SYSTEM PRIVATE ${CENOTE_CUDA_INCLUDE})
+  target_include_directories(test_preload_abi SYSTEM PRIVATE ${CENOTE_CUDA_INCLUDE})
 endif()
 
 add_library(fake_cuda SHARED tests/unit/dev/fake_cuda.c)

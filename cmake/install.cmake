@@ -8,6 +8,9 @@ install(TARGETS cenote_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET cenote_shared)
   install(TARGETS cenote_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
+if(TARGET cenote_preload) # where `cenote run` looks for it: beside the folder of the program
+  install(TARGETS cenote_preload LIBRARY DESTINATION lib/cenote)
+endif()
 install(DIRECTORY include/cenote DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 
 set(pkgconfig_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

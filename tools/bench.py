@@ -4,7 +4,8 @@
 Each build/bench/bench_NAME and bench/bench_NAME.py prints {"name", "figures"}; machine, driver, commit and date are
 added, and the result goes to bench/results/<machine>/<name>.json (docs/formats/bench-results.md). CENOTE_MACHINE names
 the machine, "auto" by its GPU or processor; without it the folder is `local`, which git ignores and the page leaves out.
---from files what tools/gpu_run.sh brought back instead, with CENOTE_MACHINE and CENOTE_DRIVER saying where from.
+--from files what tools/gpu_run.sh or a runner of bench/gpu/ brought back instead, with CENOTE_MACHINE and CENOTE_DRIVER
+saying where from.
 
 usage: tools/bench.py [NAME...]
        tools/bench.py --from RESULTS.json
@@ -90,7 +91,8 @@ def main():
             continue
         path = ROOT / "bench" / "results" / machine / f"{result['name']}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        record = {"name": result["name"], **about, "figures": result["figures"]}
+        text = {"about": result["about"]} if "about" in result else {}
+        record = {"name": result["name"], **about, **text, "figures": result["figures"]}
         path.write_text(json.dumps(record, indent=2) + "\n")
         print(path.relative_to(ROOT))
     if machine != "local":

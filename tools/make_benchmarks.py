@@ -7,6 +7,7 @@ With --check nothing is written: the exit status is 1 if the page is not what wo
 
 import json
 import sys
+import textwrap
 from pathlib import Path
 
 HEAD = """\
@@ -51,6 +52,7 @@ def load(path):
     need(result["name"] == path.stem, f"name is {result['name']}, the file's is {path.stem}")
     need(result["machine"] == path.parent.name, "machine is not the folder's name")
     need("dirty" not in result["commit"], "measured on a tree with uncommitted changes")
+    need(isinstance(result.get("about", ""), str), "about is no text")
     need(isinstance(result.get("figures"), list) and result["figures"], "no figures")
     seen = set()
     for figure in result["figures"]:
@@ -133,6 +135,8 @@ def page(root):
             parts.append(f"\n## {machine}\n")
         parts.append(f"\n### {result['name']}\n\nDriver {result['driver']}, commit {result['commit']}, "
                      f"{result['date']}.\n\n")
+        if result.get("about"):
+            parts.append(textwrap.fill(result["about"], 120, break_on_hyphens=False) + "\n\n")
         parts.append("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|\n")
         parts.extend(row(figure) + "\n" for figure in result["figures"])
     return "".join(parts) if machine else HEAD + NOTHING

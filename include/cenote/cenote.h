@@ -4,6 +4,7 @@
 
 #include "cenote/device.h"
 #include "cenote/explain.h"
+#include "cenote/frameworks.h"
 #include "cenote/global.h"
 #include "cenote/holders.h"
 #include "cenote/ledger.h"

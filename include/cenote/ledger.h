@@ -82,7 +82,7 @@ typedef struct cen_ledger_options {
 
 /* ---- writing ---- */
 
-/* Makes a ledger in `path` (created or emptied, mode 0600; NULL: memory of this process alone).
+/* Makes a ledger in `path` (created or replaced, mode 0600; NULL: memory of this process alone).
  * options may be NULL. CEN_ERR_IO, CEN_ERR_HOST_MEMORY, CEN_ERR_INVALID. */
 CEN_API cen_status cen_ledger_create(const char *path, const cen_ledger_options *options,
                                      cen_ledger **ledger);
@@ -157,7 +157,8 @@ typedef struct cen_ledger_failure {
     uint16_t device;
 } cen_ledger_failure;
 
-/* Reads a ledger's file as it is now: a copy that does not change. error may be NULL.
+/* Reads a ledger's file as it is now: a copy that does not change, for one thread at a time. error
+ * may be NULL.
  * CEN_ERR_IO, CEN_ERR_FORMAT, CEN_ERR_TRUNCATED, CEN_ERR_HOST_MEMORY; CEN_ERR_BUSY: it changed too
  * fast to be read whole. */
 CEN_API cen_status cen_ledger_read(const char *path, cen_ledger_view **view, cen_read_error *error);
@@ -175,11 +176,13 @@ CEN_API const cen_ledger_failure *cen_ledger_view_failures(const cen_ledger_view
 CEN_API const cen_frame *cen_ledger_view_stack(cen_ledger_view *view, uint32_t stack,
                                                size_t *frame_count);
 /* Whose memory an entry is, by kind and by the module that called the driver: "nccl", "cublas",
- * "torch", "cenote", "context", the program's name, ... */
+ * "torch", "cenote", "context", the program's name, ..., "unknown". It lives as long as the
+ * view. */
 CEN_API const char *cen_ledger_view_owner(cen_ledger_view *view, const cen_ledger_entry *entry);
 
 /* Whether stacks hold more step after step: those whose live bytes never shrank and grew in each
- * of the last `steps` samples (at least 4). Largest growth first. */
+ * of the last `steps` samples (at least 4, at most 31). Largest growth first; how many were
+ * written is returned. */
 typedef struct cen_ledger_growth {
     uint32_t stack;
     uint16_t device;
@@ -191,16 +194,19 @@ CEN_API size_t cen_ledger_view_growing(const cen_ledger_view *view, unsigned ste
                                        cen_ledger_growth *growing, size_t capacity);
 
 /* The same for the reader of a live process, without the cost of a copy: whether anything changed
- * (steps, failures) since the last look; and answering a writer that waits in cen_ledger_failed. */
+ * (steps, failures) since the last look; and answering a writer that waits in cen_ledger_failed.
+ * One process watches a ledger: the latest that opened it. CEN_ERR_IO, CEN_ERR_FORMAT,
+ * CEN_ERR_HOST_MEMORY. */
 typedef struct cen_ledger_watch cen_ledger_watch;
 CEN_API cen_status cen_ledger_watch_open(const char *path, cen_ledger_watch **watch);
 CEN_API void cen_ledger_watch_close(cen_ledger_watch *watch);
 CEN_API void cen_ledger_watch_counts(cen_ledger_watch *watch, uint32_t *steps, uint64_t *failures);
 CEN_API void cen_ledger_watch_answer(cen_ledger_watch *watch); /* what failed has been read */
 
-/* What a ledger says, as a snapshot: for explain and convert. Its segments are the entries of
- * summed kinds with an address (or SEGMENT where there are such), its blocks the BLOCK, ASYNC or
- * MEMORY entries, its history the ring, with a CEN_ACTION_OOM for each failure. */
+/* What a ledger says, as a snapshot: for explain and convert. Its segments are the SEGMENT and
+ * MEMORY entries, its blocks the BLOCK and ASYNC ones, and the MEMORY ones that no blocks lie in;
+ * its history the ring, with a CEN_ACTION_OOM for each failure in it. docs/formats/ledger.md.
+ * CEN_ERR_HOST_MEMORY, CEN_ERR_FORMAT. */
 CEN_API cen_status cen_ledger_view_snapshot(cen_ledger_view *view, cen_snapshot **snapshot);
 
 /* What was never freed, by stack, most bytes first: for people (80 columns; at most `top` stacks,

@@ -1,8 +1,9 @@
 /* Memory snapshots: what was recorded of an allocator, read into plain arrays.
  *
  * Reads PyTorch's pickles (torch.cuda.memory._snapshot() and _dump_snapshot(), protocols 2 to 5),
- * cenote's own traces (cenote/trace.h) and RMM's logs of allocations (CSV: Thread, Time, Action,
- * Pointer, Size, Stream), each plain or gzip; which it is shows in the file's first bytes. The
+ * cenote's own traces (cenote/trace.h) and ledgers (cenote/ledger.h), and RMM's logs of allocations
+ * (CSV: Thread, Time, Action, Pointer, Size, Stream), each plain or gzip; which it is shows in the
+ * file's first bytes. The
  * reader builds plain data and runs nothing that a file says. A snapshot is immutable once read:
  * any number of threads may use it. Strings are UTF-8 without control characters and owned by the
  * snapshot. Sizes are in bytes, times in microseconds of the recording's clock. */
@@ -118,7 +119,8 @@ typedef struct cen_snapshot_device {
 } cen_snapshot_device;
 
 /* Reads a snapshot file ("-": standard input). error may be NULL. CEN_ERR_IO, CEN_ERR_FORMAT (not a
- * snapshot, corrupt, or it needs code to be run), CEN_ERR_TRUNCATED, CEN_ERR_HOST_MEMORY. */
+ * snapshot, corrupt, or it needs code to be run), CEN_ERR_TRUNCATED, CEN_ERR_HOST_MEMORY;
+ * CEN_ERR_BUSY: a ledger that changed too fast to be read whole. */
 CEN_API cen_status cen_snapshot_read(const char *path, cen_snapshot **snapshot,
                                      cen_read_error *error);
 /* The same from memory; `name` stands for the file in messages. */

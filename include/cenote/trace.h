@@ -34,9 +34,9 @@ typedef enum cen_trace_stacks {
  * it serves is done. Several threads may be in it at a time. It must not call cenote. */
 typedef size_t (*cen_trace_stack_fn)(void *arg, cen_frame *frames, size_t capacity);
 
-/* One of these: the Python frames of the calling thread, if the process runs Python 3.11 or later
- * and the thread holds its lock; else none. Nothing of Python is linked: it is found in the
- * process. `arg` is not used. A code object that was seen once stays for the process's life. */
+/* One of these: the Python frames of the calling thread, if the process runs Python 3.11 or later.
+ * From 3.14 on the thread must hold the interpreter's lock; without it there are none. Nothing of
+ * Python is linked: it is found in the process. `arg` is not used. */
 CEN_API size_t cen_trace_python_frames(void *arg, cen_frame *frames, size_t capacity);
 
 /* Zero-initialise, set `size` to sizeof, then what differs: a zero field means its default. */

@@ -4,9 +4,28 @@ Device and Pool are cenote's own pool from Python; `trace` records what a proces
 why memory ran out. cenote.torch, cenote.cupy and cenote.numba put the pool behind those frameworks.
 """
 
+from cenote import trace
+from cenote._device import Device, DeviceProps, MemoryInfo, device_count
+from cenote._explain import Explanation, explain
 from cenote._lib import Error, OutOfMemoryError, library
+from cenote._pool import Block, BlockState, Pool, PoolStats
 
-__all__ = ["Error", "OutOfMemoryError", "__version__"]
+__all__ = [
+    "Block",
+    "BlockState",
+    "Device",
+    "DeviceProps",
+    "Error",
+    "Explanation",
+    "MemoryInfo",
+    "OutOfMemoryError",
+    "Pool",
+    "PoolStats",
+    "__version__",
+    "device_count",
+    "explain",
+    "trace",
+]
 
 __version__: str
 

@@ -176,6 +176,12 @@ class ExplainOptions(ctypes.Structure):
     ]
 
 
+class FrameworksPools(ctypes.Structure):
+    """cen_frameworks_pools."""
+
+    _fields_ = [("pools", c_void_p * 64)]
+
+
 _stream = c_size_t
 _handle = c_void_p
 _status = c_int
@@ -209,6 +215,8 @@ PROTOTYPES: Dict[str, Tuple[Any, List[Any]]] = {
     "cen_pool_reset_peaks": (_status, [_handle]),
     "cen_pool_list": (_status, [_handle, POINTER(PoolBlockInfo), c_size_t, POINTER(c_size_t)]),
     "cen_pool_verify": (_status, [_handle]),
+    "cen_frameworks_malloc": (c_void_p, [POINTER(FrameworksPools), c_size_t, c_int]),
+    "cen_frameworks_free": (None, [POINTER(FrameworksPools), c_void_p, c_int]),
     "cen_trace_start": (_status, [c_char_p, POINTER(TraceOptions)]),
     "cen_trace_stop": (_status, []),
     "cen_trace_flush": (_status, []),

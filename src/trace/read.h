@@ -264,6 +264,8 @@ struct cen_snapshot {
 cen_status ceni_read_fail(ceni_reader *reader, cen_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+void ceni_reader_free(ceni_reader *reader);
+
 /* Makes room for `need` elements (see ceni_grow), within what may be kept. */
 cen_status ceni_read_grow(ceni_reader *reader, void *array, size_t *capacity, size_t need,
                           size_t size);

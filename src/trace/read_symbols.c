@@ -1,8 +1,8 @@
-/* The frames of a trace's stacks, with names, as the snapshot has them.
+/* The frames of a trace's stacks, and of a ledger's, with names, as the snapshot has them.
  *
  * A native frame that has none is told by its module and the offset in it: "libfoo.so+0x1234".
  * cenote's own frames, innermost, say nothing of the program and are left out: up to the last whose
- * name is cenote's, where few others (its static functions) lie between two such. */
+ * name or module is cenote's, where few others (its static functions) lie between two such. */
 #include "trace/read_trace.h"
 #include "trace/symbols.h"
 
@@ -21,18 +21,20 @@ typedef struct named_module {
     bool tried;
 } named_module;
 
-typedef struct namer {
-    ceni_trace_file *file;
+struct ceni_namer {
     ceni_reader *reader;
-    named_module *modules;
-} namer;
+    const ceni_module_record *records;
+    size_t count;
+    named_module modules[];
+};
 
 static cen_status intern_text(ceni_reader *reader, const char *text, uint32_t *id) {
     return ceni_intern_string(reader, (const uint8_t *)text, strlen(text), id);
 }
 
-static cen_status name_frame(namer *n, uint32_t module, uint64_t offset, ceni_frame_key *frame) {
-    const ceni_module_record *record = &n->file->modules.at[module];
+static cen_status name_frame(ceni_namer *n, uint32_t module, uint64_t offset,
+                             ceni_frame_key *frame) {
+    const ceni_module_record *record = &n->records[module];
     named_module *m = &n->modules[module];
     if (!m->tried) {
         m->tried = true;
@@ -58,7 +60,7 @@ static cen_status name_frame(namer *n, uint32_t module, uint64_t offset, ceni_fr
 }
 
 /* Each place is named once. */
-static cen_status native_frame(namer *n, const ceni_frame_record *record, uint32_t *id) {
+static cen_status native_frame(ceni_namer *n, const ceni_frame_record *record, uint32_t *id) {
     ceni_map *known = &n->modules[record->module].frames;
     const uint64_t *found = ceni_map_get(known, record->at.offset);
     if (found) {
@@ -76,12 +78,14 @@ static cen_status native_frame(namer *n, const ceni_frame_record *record, uint32
     return CEN_OK;
 }
 
-static bool is_own(const namer *n, uint32_t frame) {
+static bool is_own(const ceni_namer *n, uint32_t module, uint32_t frame) {
     const char *name = ceni_string(n->reader, n->reader->frames.at[frame].function);
-    return !strncmp(name, "cen_", 4) || !strncmp(name, "ceni_", 5);
+    const char *path = ceni_string(n->reader, n->records[module].path);
+    return !strncmp(name, "cen_", 4) || !strncmp(name, "ceni_", 5) ||
+           !strncmp(ceni_base_name(path), "libcenote", 9);
 }
 
-static cen_status read_frame(namer *n, const ceni_frame_record *record, uint32_t *frame) {
+static cen_status read_frame(ceni_namer *n, const ceni_frame_record *record, uint32_t *frame) {
     if (record->module != CENI_FILE_NONE) {
         return native_frame(n, record, frame);
     }
@@ -91,21 +95,22 @@ static cen_status read_frame(namer *n, const ceni_frame_record *record, uint32_t
 }
 
 /* The frames of another language come first; cenote's own are the first of the native ones. */
-static cen_status read_stack(namer *n, ceni_span span, uint32_t *stack) {
+cen_status ceni_namer_stack(ceni_namer *n, const ceni_frame_record *records, uint32_t count,
+                            uint32_t *stack) {
     ceni_reader *reader = n->reader;
     size_t kept = 0, others = 0;
     reader->scratch.count = 0;
-    if (CENI_ROOM(reader, reader->scratch, span.count)) {
+    if (CENI_ROOM(reader, reader->scratch, count)) {
         return reader->status;
     }
     uint32_t *frames = reader->scratch.at;
-    for (uint32_t i = 0; i < span.count; i++) {
-        const ceni_frame_record *record = &n->file->frames.at[span.first + i];
-        bool native = record->module != CENI_FILE_NONE;
-        if (read_frame(n, record, &frames[reader->scratch.count])) {
+    for (uint32_t i = 0; i < count; i++) {
+        bool native = records[i].module != CENI_FILE_NONE;
+        uint32_t *frame = &frames[reader->scratch.count];
+        if (read_frame(n, &records[i], frame)) {
             return reader->status;
         }
-        if (native && others <= STATIC_MOST && is_own(n, frames[reader->scratch.count])) {
+        if (native && others <= STATIC_MOST && is_own(n, records[i].module, *frame)) {
             reader->scratch.count = kept;
             others = 0;
         } else {
@@ -119,27 +124,41 @@ static cen_status read_stack(namer *n, ceni_span span, uint32_t *stack) {
                                  : CEN_OK;
 }
 
+ceni_namer *ceni_namer_open(ceni_reader *reader, const ceni_module_record *records, size_t count) {
+    ceni_namer *n = ceni_calloc(1, sizeof *n + count * sizeof *n->modules);
+    if (!n) {
+        (void)ceni_read_fail(reader, CEN_ERR_HOST_MEMORY, "no memory for the modules");
+        return NULL;
+    }
+    n->reader = reader;
+    n->records = records;
+    n->count = count;
+    return n;
+}
+
+void ceni_namer_close(ceni_namer *n) {
+    for (size_t i = 0; n && i < n->count; i++) {
+        ceni_symbols_close(n->modules[i].symbols);
+        ceni_map_free(&n->modules[i].frames);
+    }
+    ceni_free(n);
+}
+
 cen_status ceni_trace_stacks(ceni_trace_file *file) {
     ceni_reader *reader = file->reader;
-    namer n = {.file = file, .reader = reader};
     if (CENI_ROOM(reader, file->stack_of, file->stacks.count)) {
         return reader->status;
     }
-    n.modules = ceni_calloc(file->modules.count, sizeof *n.modules);
-    if (!n.modules) {
-        return ceni_read_fail(reader, CEN_ERR_HOST_MEMORY, "no memory for the modules");
-    }
-    while (file->stack_of.count < file->stacks.count) {
+    ceni_namer *n = ceni_namer_open(reader, file->modules.at, file->modules.count);
+    while (n && file->stack_of.count < file->stacks.count) {
         size_t i = file->stack_of.count;
-        if (read_stack(&n, file->stacks.at[i], &file->stack_of.at[i])) {
+        ceni_span span = file->stacks.at[i];
+        if (ceni_namer_stack(n, span.count ? file->frames.at + span.first : NULL, span.count,
+                             &file->stack_of.at[i])) {
             break;
         }
         file->stack_of.count++;
     }
-    for (size_t i = 0; i < file->modules.count; i++) {
-        ceni_symbols_close(n.modules[i].symbols);
-        ceni_map_free(&n.modules[i].frames);
-    }
-    ceni_free(n.modules);
+    ceni_namer_close(n);
     return reader->status;
 }

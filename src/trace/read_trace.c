@@ -186,7 +186,7 @@ static cen_status read_modules(ceni_trace_file *f, const ceni_block_head *h, con
     return CEN_OK;
 }
 
-static cen_status add_setting(ceni_trace_file *f, uint32_t key, uint32_t value) {
+cen_status ceni_trace_setting(ceni_trace_file *f, uint32_t key, uint32_t value) {
     if (CENI_ROOM(f->reader, f->settings, 2)) {
         return f->reader->status;
     }
@@ -205,7 +205,7 @@ static cen_status read_settings(ceni_trace_file *f, const ceni_block_head *h, co
         if (!string_of(f, record.key, &record.key) || !string_of(f, record.value, &record.value)) {
             return damaged(f, "settings");
         }
-        if (add_setting(f, record.key, record.value)) {
+        if (ceni_trace_setting(f, record.key, record.value)) {
             return f->reader->status;
         }
     }
@@ -227,7 +227,7 @@ static cen_status read_devices(ceni_trace_file *f, const ceni_block_head *h, con
         int length = snprintf(key, sizeof key, "device %u", record.number);
         uint32_t id;
         if (ceni_intern_string(f->reader, (const uint8_t *)key, (size_t)length, &id) ||
-            add_setting(f, id, record.name)) {
+            ceni_trace_setting(f, id, record.name)) {
             return f->reader->status;
         }
     }
@@ -350,7 +350,7 @@ static cen_status note_end(ceni_trace_file *f, size_t rest) {
     return ceni_intern_string(reader, (const uint8_t *)CENI_CUT_OFF, strlen(CENI_CUT_OFF), &key) ||
                    ceni_intern_string(reader, (const uint8_t *)"True", 4, &value)
                ? reader->status
-               : add_setting(f, key, value);
+               : ceni_trace_setting(f, key, value);
 }
 
 static cen_status read_blocks(ceni_trace_file *f) {
@@ -374,7 +374,7 @@ static cen_status read_blocks(ceni_trace_file *f) {
                : note_end(f, available(f, at));
 }
 
-static void free_file(ceni_trace_file *f) {
+void ceni_trace_file_free(ceni_trace_file *f) {
     ceni_free(f->strings.at);
     ceni_free(f->modules.at);
     ceni_free(f->frames.at);
@@ -394,6 +394,6 @@ cen_status ceni_trace_run(ceni_reader *reader, ceni_value *result) {
             (void)ceni_trace_events(&file, result);
         }
     }
-    free_file(&file);
+    ceni_trace_file_free(&file);
     return reader->status;
 }

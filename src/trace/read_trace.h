@@ -74,7 +74,20 @@ cen_status ceni_final_put(ceni_reader *reader, ceni_final *final, uint32_t devic
 cen_status ceni_trace_list(ceni_reader *reader, enum ceni_object_kind kind, size_t first,
                            size_t count, ceni_value *list);
 
-/* read_symbols.c: names the frames of all stacks, and fills stack_of. */
+/* read_symbols.c: names stacks. Records of modules hold the reader's strings, and stay. */
+typedef struct ceni_namer ceni_namer;
+/* NULL: no memory, which is the reader's failure. */
+ceni_namer *ceni_namer_open(ceni_reader *reader, const ceni_module_record *records, size_t count);
+void ceni_namer_close(ceni_namer *namer);
+/* The reader's stack of these frames, whose strings are the reader's and whose modules are in
+ * bounds; CEN_NO_STACK: nothing is left of it. */
+cen_status ceni_namer_stack(ceni_namer *namer, const ceni_frame_record *records, uint32_t count,
+                            uint32_t *stack);
+/* Names the frames of all stacks, and fills stack_of. */
 cen_status ceni_trace_stacks(ceni_trace_file *file);
+
+/* read_trace.c: adds a setting of two of the reader's strings. */
+cen_status ceni_trace_setting(ceni_trace_file *file, uint32_t key, uint32_t value);
+void ceni_trace_file_free(ceni_trace_file *file);
 
 #endif

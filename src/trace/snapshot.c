@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "trace/read_ledger.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -38,7 +39,7 @@ cen_status ceni_read_grow(ceni_reader *reader, void *array, size_t *capacity, si
     return ceni_read_charge(reader, reader->kept);
 }
 
-static void free_reader(ceni_reader *reader) {
+void ceni_reader_free(ceni_reader *reader) {
     ceni_source_close(&reader->source);
     void *arrays[] = {
         reader->stack.at,          reader->memo.at,
@@ -88,9 +89,10 @@ static cen_status run(ceni_reader *reader, ceni_value *result) {
         return reader->status;
     }
     size_t size = (size_t)(source->end - source->window);
-    return ceni_trace_looks(source->window, size) ? ceni_trace_run(reader, result)
-           : ceni_rmm_looks(source->window, size) ? ceni_rmm_run(reader, result)
-                                                  : ceni_pickle_run(reader, result);
+    return ceni_trace_looks(source->window, size)    ? ceni_trace_run(reader, result)
+           : ceni_ledger_looks(source->window, size) ? ceni_ledger_run(reader, result)
+           : ceni_rmm_looks(source->window, size)    ? ceni_rmm_run(reader, result)
+                                                     : ceni_pickle_run(reader, result);
 }
 
 static cen_status read_all(const char *name, const char *path, const void *data, size_t size,
@@ -113,7 +115,26 @@ static cen_status read_all(const char *name, const char *path, const void *data,
         (status = ceni_assemble(reader, result, snapshot))) {
         report(reader, error);
     }
-    free_reader(reader);
+    ceni_reader_free(reader);
+    return status;
+}
+
+cen_status ceni_ledger_snapshot(const ceni_ledger_file *file, cen_snapshot **snapshot) {
+    ceni_reader *reader = ceni_calloc(1, sizeof *reader);
+    if (!reader) {
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "ledger: no memory for its snapshot");
+    }
+    reader->name = "ledger";
+    reader->source.fd = -1;
+    reader->source.stored = (uint64_t)file->event_count * sizeof *file->events + file->text_size;
+    ceni_value result = 0;
+    cen_status status;
+    if ((status = ceni_intern_words(reader)) ||
+        (status = ceni_ledger_convert(reader, file, &result)) ||
+        (status = ceni_assemble(reader, result, snapshot))) {
+        report(reader, NULL);
+    }
+    ceni_reader_free(reader);
     return status;
 }
 

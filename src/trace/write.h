@@ -15,6 +15,7 @@
 #define CENI_TRACE_WRITE_H
 
 #include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <sys/uio.h>
 
@@ -70,7 +71,15 @@ cen_status ceni_writer_setting(ceni_writer *writer, const char *key, const char 
 cen_status ceni_writer_events(ceni_writer *writer, uint32_t thread, const ceni_event_record *events,
                               size_t count, ceni_moment_pair now);
 
-/* write_quietly.c: writes all of the parts, which it uses up; 0, or an errno. No signal reaches the
+/* write_quietly.c: between the two, a full file and a pipe without a reader raise no signal;
+ * `error` is the errno that what was done ended with, or 0. errno may change. */
+typedef struct ceni_quiet {
+    sigset_t old, before;
+} ceni_quiet;
+void ceni_quiet_begin(ceni_quiet *quiet);
+void ceni_quiet_end(ceni_quiet *quiet, int error);
+
+/* Writes all of the parts, which it uses up; 0, or an errno. No signal reaches the
  * program for it. */
 int ceni_write_quietly(int fd, struct iovec *parts, size_t count);
 

@@ -42,21 +42,30 @@ static int write_all(int fd, struct iovec *parts, size_t count) {
     return 0;
 }
 
-int ceni_write_quietly(int fd, struct iovec *parts, size_t count) {
-    sigset_t quiet, old, before;
-    sigemptyset(&quiet);
-    sigaddset(&quiet, SIGXFSZ);
-    sigaddset(&quiet, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &quiet, &old);
-    sigpending(&before);
-    int error = write_all(fd, parts, count);
+void ceni_quiet_begin(ceni_quiet *quiet) {
+    sigset_t both;
+    sigemptyset(&both);
+    sigaddset(&both, SIGXFSZ);
+    sigaddset(&both, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &both, &quiet->old);
+    sigpending(&quiet->before);
+}
+
+void ceni_quiet_end(ceni_quiet *quiet, int error) {
     int raised = error == EFBIG ? SIGXFSZ : error == EPIPE ? SIGPIPE : 0;
-    if (raised && !sigismember(&before, raised)) {
+    if (raised && !sigismember(&quiet->before, raised)) {
         sigset_t one;
         sigemptyset(&one);
         sigaddset(&one, raised);
         sigtimedwait(&one, NULL, &(struct timespec){0});
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_sigmask(SIG_SETMASK, &quiet->old, NULL);
+}
+
+int ceni_write_quietly(int fd, struct iovec *parts, size_t count) {
+    ceni_quiet quiet;
+    ceni_quiet_begin(&quiet);
+    int error = write_all(fd, parts, count);
+    ceni_quiet_end(&quiet, error);
     return error;
 }

@@ -19,6 +19,17 @@ if [ -n "$stray" ]; then
     exit 1
 fi
 
+# The interposer shows dlsym and functions of the CUDA driver, and brings no library along that could
+# stand before a program's own.
+stray=$(nm -D --defined-only "$build/libcenote_preload.so" | awk '$2 != "A" { sub("@.*", "", $3); print $3 }' |
+    grep -v -e '^cu[A-Z]' -e '^dlsym$' || true)
+brought=$(readelf -d "$build/libcenote_preload.so" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' |
+    grep -v -e '^lib\(c\|m\|dl\|pthread\|gcc_s\)\.so' -e '^ld-linux' || true)
+if [ -n "$stray$brought" ]; then
+    printf 'libcenote_preload.so shows or needs what it should not:\n%s\n' "$stray$brought" >&2
+    exit 1
+fi
+
 # And every function that a public header declares is there.
 nm -D --defined-only "$build/libcenote.so" | awk '{ sub("@.*", "", $3); print $3 }' | sort -u >"$temp/shown"
 for header in include/cenote/*.h; do

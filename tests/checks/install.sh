@@ -16,9 +16,10 @@ mv "$temp/stage/opt/cenote" "$temp/moved"
 root=$temp/moved
 lib=$(dirname "$(find "$root" -name libcenote.so)")
 for file in bin/cenote include/cenote/cenote.h share/bash-completion/completions/cenote share/man/man1/cenote.1 \
-    share/doc/cenote/docs/explain.md share/doc/cenote/docs/replay.md; do
+    lib/cenote/libcenote_preload.so share/doc/cenote/docs/explain.md share/doc/cenote/docs/replay.md; do
     [ -e "$root/$file" ] || { echo "not installed: $file" >&2; exit 1; }
 done
+(cd "$temp" && "$root/bin/cenote" run -- true) || { echo "cenote run does not find what was installed" >&2; exit 1; }
 links_to() { # the files that a page's links name
     { grep -o '](\([^)#]*\)' "$1" || true; } | sed 's/^](//; /^[a-z]*:/d; /^$/d'
 }

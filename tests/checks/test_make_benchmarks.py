@@ -65,6 +65,15 @@ class Benchmarks(unittest.TestCase):
         self.run_tool()
         self.assertIn("2.00 x worse", (self.root / "docs" / "benchmarks.md").read_text())
 
+    def test_about(self):
+        self.result["about"] = "What was run. " * 20
+        self.assertEqual(self.run_tool().returncode, 0)
+        page = (self.root / "docs" / "benchmarks.md").read_text()
+        self.assertIn("2026-01-02.\n\nWhat was run. What", page)
+        self.assertLessEqual(max(len(line) for line in page.split("\n") if "What was run" in line), 120)
+        self.result["about"] = 3
+        self.refused("about is no text")
+
     def test_no_peer(self):
         del self.result["figures"][0]["peer"], self.result["figures"][0]["floor"]
         self.refused("neither a peer nor a floor")

@@ -1,4 +1,5 @@
 /* Sizes, contents, figures and limits of a pool, seen from one thread and one stream. */
+#include "cenote/frameworks.h"
 #include "tests/conformance/pool_suite.h"
 
 static const size_t sizes[] = {
@@ -148,6 +149,69 @@ static void peaks_are_kept_and_reset(void **state) {
     world_close(&w);
 }
 
+static void a_list_is_the_walk(void **state) {
+    world w = world_open(state, NULL);
+    void *block = get(&w, 5 * MIB, w.streams[0]), *small = get(&w, 700, w.streams[1]);
+    size_t count = 0, again = 0;
+    OK(cen_pool_list(w.pool, NULL, 0, &count));
+    assert_true(count > 2);
+    cen_pool_block_info *infos = calloc(count, sizeof *infos);
+    assert_non_null(infos);
+    OK(cen_pool_list(w.pool, infos, 1, &again));
+    assert_int_equal(again, count);
+    assert_true(infos[0].bytes > 0 && !infos[1].bytes); /* no more than there is room for */
+    OK(cen_pool_list(w.pool, infos, count, &again));
+    assert_int_equal(again, count);
+    uint64_t bytes = 0, found = 0;
+    for (size_t i = 0; i < count; i++) {
+        bytes += infos[i].bytes;
+        found += infos[i].addr == (uintptr_t)block && infos[i].requested_bytes == 5 * MIB;
+        found += infos[i].addr == (uintptr_t)small && infos[i].requested_bytes == 700;
+    }
+    free(infos);
+    assert_int_equal(found, 2);
+    assert_int_equal(bytes, stats_of(&w).reserved_bytes);
+    FAILS(CEN_ERR_INVALID, cen_pool_list(w.pool, NULL, 1, &count));
+    FAILS(CEN_ERR_INVALID, cen_pool_list(w.pool, NULL, 0, NULL));
+    FAILS(CEN_ERR_INVALID, cen_pool_list(NULL, NULL, 0, &count));
+    OK(cen_pool_free(w.pool, block, w.streams[0]));
+    OK(cen_pool_free(w.pool, small, w.streams[1]));
+    world_close(&w);
+}
+
+static void frameworks_get_blocks_by_device(void **state) {
+    world w = world_open(state, NULL);
+    cen_frameworks_pools pools = {{NULL}};
+    pools.pools[3] = w.pool;
+    void *block = cen_frameworks_malloc(&pools, 3 * MIB, 3);
+    assert_non_null(block);
+    size_t bytes = 0;
+    OK(cen_pool_block_size(w.pool, block, &bytes));
+    assert_int_equal(bytes, 3 * MIB);
+    assert_null(cen_frameworks_malloc(&pools, 0, 3));
+    cen_frameworks_free(&pools, NULL, 3);
+    const int none[] = {-1, 0, CEN_FRAMEWORKS_DEVICES};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        suite_log_reset();
+        assert_null(cen_frameworks_malloc(&pools, 1, none[i]));
+        assert_logged("no pool for device");
+        suite_log_reset();
+        cen_frameworks_free(&pools, block, none[i]);
+        assert_logged("no pool for device");
+    }
+    assert_null(cen_frameworks_malloc(NULL, 1, 3));
+    suite_log_reset();
+    assert_null(cen_frameworks_malloc(&pools, SIZE_MAX / 2, 3));
+    assert_string_equal(cen_log_last_error(), suite_log_line);
+    assert_logged("no device holds");
+    cen_frameworks_free(&pools, block, 3);
+    assert_int_equal(stats_of(&w).blocks, 0);
+    suite_log_reset();
+    cen_frameworks_free(&pools, block, 3);
+    assert_logged("free already");
+    world_close(&w);
+}
+
 static void freed_pieces_serve_a_larger_block(void **state) {
     world w = world_open(state, NULL);
     void *blocks[16];
@@ -252,6 +316,8 @@ static const struct CMUnitTest tests[] = {
     SUITE_TEST(alignments_are_kept),
     SUITE_TEST(what_cannot_be_is_refused),
     SUITE_TEST(peaks_are_kept_and_reset),
+    SUITE_TEST(a_list_is_the_walk),
+    SUITE_TEST(frameworks_get_blocks_by_device),
     SUITE_TEST(freed_pieces_serve_a_larger_block),
     SUITE_TEST(trim_gives_back),
     SUITE_TEST(trim_keeps_what_is_asked),

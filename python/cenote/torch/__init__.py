@@ -61,13 +61,13 @@ def _ledger_path() -> Optional[bytes]:
 
 def _forget(path: bytes) -> None:
     """A ledger is of no use once its process has ended well, but to `cenote run`, which removes it."""
-    if "CENOTE_RUN" not in os.environ:
+    if not os.path.basename(os.path.dirname(path)).startswith(b"run-"):
         with contextlib.suppress(OSError):
             os.unlink(path)
 
 
 def enable(
-    limit: Optional[int] = None, stacks: str = "large", trace: Optional[Union[str, os.PathLike]] = None
+    limit: Optional[int] = None, stacks: str = "large", trace: Optional[Union[str, os.PathLike[str]]] = None
 ) -> None:
     """Puts cenote in the place of torch's CUDA allocator, for the process.
 
@@ -156,6 +156,6 @@ def pool(device: Optional[Union[int, str, "torch.device"]] = None) -> Iterator["
     _load()
     mempool = torch.cuda.MemPool(allocator.allocator())
     # The MemPool refers to the allocator, which has to outlive it.
-    mempool._cenote_allocator = allocator  # type: ignore[attr-defined]
+    mempool._cenote_allocator = allocator
     with torch.cuda.use_mem_pool(mempool, device):
         yield mempool

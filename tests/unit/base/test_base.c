@@ -66,6 +66,37 @@ static void a_message_reaches_the_sink_up_to_its_level(void **state) {
     assert_int_equal(s.count, 2);
 }
 
+static void *says_nothing(void *unused) {
+    (void)unused;
+    return cen_log_last_error()[0] ? "another thread's" : NULL;
+}
+
+static void the_last_error_is_the_threads_and_told_once(void **state) {
+    (void)state;
+    (void)cen_log_last_error();
+    assert_string_equal(cen_log_last_error(), "");
+    errno = ENOENT;
+    (void)ceni_fail(CEN_ERR_IO, "one: %d", 1);
+    (void)ceni_fail(CEN_ERR_IO, "two:\n%d", 2);
+    assert_int_equal(errno, ENOENT);
+    ceni_log(CEN_LOG_WARN, "no failure");
+    cen_status before = ceni_log_expect(CEN_ERR_IO);
+    (void)ceni_fail(CEN_ERR_IO, "expected");
+    ceni_log_expect(before);
+    pthread_t other;
+    void *said = NULL;
+    assert_int_equal(pthread_create(&other, NULL, says_nothing, NULL), 0);
+    assert_int_equal(pthread_join(other, &said), 0);
+    assert_null(said);
+    assert_string_equal(cen_log_last_error(), "two:?2");
+    assert_string_equal(cen_log_last_error(), "");
+    char longest[4000];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    ceni_log(CEN_LOG_ERROR, "%s", longest);
+    assert_int_equal(strlen(cen_log_last_error()), 511);
+}
+
 static void an_array_grows_and_stays_when_it_cannot(void **state) {
     (void)state;
     uint32_t *array = NULL;
@@ -146,6 +177,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_status_has_a_name_and_a_text),
         cmocka_unit_test(a_message_reaches_the_sink_up_to_its_level),
+        cmocka_unit_test(the_last_error_is_the_threads_and_told_once),
         cmocka_unit_test(an_array_grows_and_stays_when_it_cannot),
         cmocka_unit_test(zero_bytes_are_a_pointer_of_their_own),
         cmocka_unit_test(the_nth_call_fails),

@@ -1,0 +1,110 @@
+/* cenote holders: who holds what of each GPU. */
+#include "cli/cmd.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/holders.h"
+
+typedef struct arguments {
+    bool json, help;
+    int device; /* -1: all */
+} arguments;
+
+static const char usage[] =
+    "usage: cenote holders [--device N] [--json]\n"
+    "\n"
+    "Says who holds the memory of each GPU: what the driver counts for each process, whether\n"
+    "that process is still there, and, where it runs under 'cenote run' or with cenote's\n"
+    "allocator, whose doing the bytes are. Needs a GPU's driver (NVML).\n"
+    "\n"
+    "  --device N  only the GPU of that number, as nvidia-smi counts\n"
+    "  --json      one JSON object; its keys are in docs/holders.md\n";
+
+static int parse_device(const char *value, int *device) {
+    char *end = NULL;
+    long number = *value >= '0' && *value <= '9' ? strtol(value, &end, 10) : -1;
+    if (number < 0 || *end || number > 4095) {
+        return cli_usage_error("holders", "--device needs the number of a GPU, such as 0");
+    }
+    *device = (int)number;
+    return CLI_OK;
+}
+
+static int parse(int argc, char **argv, arguments *args) {
+    for (int i = 1; i < argc; i++) {
+        const char *value;
+        int status = CLI_OK;
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            args->help = true;
+        } else if (!strcmp(argv[i], "--json")) {
+            args->json = true;
+        } else if ((value = cli_option_value("--device", argc, argv, &i))) {
+            status = parse_device(value, &args->device);
+        } else if (argv[i][0] == '-') {
+            status = cli_usage_error("holders", "unknown option '%s'; --help lists them", argv[i]);
+        } else {
+            status = cli_usage_error("holders",
+                                     "'%s' is one word too many; --help says how it is "
+                                     "called",
+                                     argv[i]);
+        }
+        if (status) {
+            return status;
+        }
+    }
+    return CLI_OK;
+}
+
+static const cen_holder_device *find(const cen_holders *holders, int index) {
+    for (size_t i = 0; i < cen_holders_device_count(holders); i++) {
+        const cen_holder_device *device = cen_holders_device(holders, i);
+        if (device->index == index) {
+            return device;
+        }
+    }
+    return NULL;
+}
+
+static int print(const arguments *args, const cen_holders *holders) {
+    const cen_holder_device *only = NULL;
+    if (args->device >= 0 && !(only = find(holders, args->device))) {
+        return cli_failed("holders",
+                          "there is no GPU %d that answers; without --device all are "
+                          "listed",
+                          args->device);
+    }
+    if (!args->json) {
+        holders_print(holders, only);
+    } else if (!holders_print_json(holders, only)) {
+        return cli_failed("holders", "%s", cen_status_text(CEN_ERR_HOST_MEMORY));
+    }
+    return CLI_OK;
+}
+
+int cmd_holders(int argc, char **argv) {
+    arguments args = {.device = -1};
+    int status = parse(argc, argv, &args);
+    if (status) {
+        return status;
+    }
+    if (args.help) {
+        fputs(usage, stdout);
+        return CLI_OK;
+    }
+    cen_holders *holders = NULL;
+    cli_last_error last = {.command = "holders"};
+    cen_log_set(cli_keep_error, &last, CEN_LOG_WARN);
+    cen_status looked = cen_holders_read(&holders);
+    cen_log_set(NULL, NULL, CEN_LOG_ERROR);
+    if (looked) {
+        return cli_failed("holders", "%s", last.text);
+    }
+    if (*last.text) { /* a ledger that could not be read: the rest is told all the same */
+        fprintf(stderr, "cenote holders: warning: %s\n", last.text);
+    }
+    status = print(&args, holders);
+    cen_holders_free(holders);
+    return status;
+}

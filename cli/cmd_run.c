@@ -1,0 +1,256 @@
+/* cenote run: a program with the interposer in it; what it holds is watched from here, and told
+ * after its end. */
+#include "cli/cmd.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/run.h"
+
+static const char command[] = "run";
+enum { POLL_MS = 50 };
+
+static const char usage[] =
+    "usage: cenote run [OPTION...] [--] COMMAND [ARGUMENT...]\n"
+    "\n"
+    "Runs a program and keeps account of all device memory that it holds, through any library.\n"
+    "If memory runs out it says whose the memory is, and why it did not do. The program's output\n"
+    "and its exit status stay its own; what cenote says goes to standard error.\n"
+    "\n"
+    "  --leaks             after the end: what was never freed, by the line that asked for it\n"
+    "  --error-exitcode N  --leaks, and exit status N if something was not freed\n"
+    "  --watch             while it runs: lines whose memory grows and never shrinks\n"
+    "  --ledger            after the end: who held what of each device\n"
+    "  --limit SIZE        the most to hold of each device, such as 20GiB\n"
+    "  --pool              cenote's pool serves cuMemAlloc, cuMemAllocAsync and their frees\n"
+    "  --trace FILE        a trace of the first process; FILE.PID of each other\n"
+    "  --torch             PyTorch uses cenote's allocator, which accounts for each tensor\n"
+    "  --no-stacks         no stacks: less to say, at less cost for each call\n"
+    "  --json FILE         leaks and failures for programs; docs/run.md has the keys\n";
+
+/* ---- the call's words ---- */
+
+static int read_exitcode(const char *value, run_options *options) {
+    char *end = NULL;
+    long code = *value ? strtol(value, &end, 10) : 0;
+    if (code < 1 || code > 255 || *end) {
+        return cli_usage_error(command, "--error-exitcode: '%s' is no status from 1 to 255", value);
+    }
+    options->error_exitcode = (int)code;
+    options->leaks = true;
+    return CLI_OK;
+}
+
+static int read_file(const char *name, const char *value, const char **file) {
+    *file = value;
+    return *value ? CLI_OK : cli_usage_error(command, "%s needs a file", name);
+}
+
+static bool read_flag(const char *word, run_options *options) {
+    const struct {
+        const char *name;
+        bool *flag;
+    } flags[] = {{"--help", &options->help},   {"-h", &options->help},
+                 {"--pool", &options->pool},   {"--leaks", &options->leaks},
+                 {"--watch", &options->watch}, {"--no-stacks", &options->no_stacks},
+                 {"--torch", &options->torch}, {"--ledger", &options->ledger}};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        if (!strcmp(word, flags[i].name)) {
+            *flags[i].flag = true;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Options end at "--" or at the first other word, which is the command. */
+static int parse(int argc, char **argv, run_options *options) {
+    int i = 1, status = CLI_OK;
+    for (; i < argc && argv[i][0] == '-' && !status; i++) {
+        const char *value;
+        if (!strcmp(argv[i], "--")) {
+            i++;
+            break;
+        }
+        if (read_flag(argv[i], options)) {
+            continue;
+        }
+        if ((value = cli_option_value("--limit", argc, argv, &i))) {
+            status = cli_size_option(command, "--limit", value, &options->limit);
+        } else if ((value = cli_option_value("--error-exitcode", argc, argv, &i))) {
+            status = read_exitcode(value, options);
+        } else if ((value = cli_option_value("--trace", argc, argv, &i))) {
+            status = read_file("--trace", value, &options->trace);
+        } else if ((value = cli_option_value("--json", argc, argv, &i))) {
+            status = read_file("--json", value, &options->json);
+        } else {
+            status = cli_usage_error(command, "unknown option '%s'; --help lists them", argv[i]);
+        }
+    }
+    options->command = argv + i;
+    if (!status && !options->help && i >= argc) {
+        return cli_usage_error(command, "no command; as in: cenote run --leaks -- ./program");
+    }
+    return status;
+}
+
+/* A file that cannot be made is told before the program runs, not after. */
+static int try_file(const char *path) {
+    FILE *file = path ? fopen(path, "we") : NULL;
+    if (path && !file) {
+        return cli_failed(command, "%s: %s", path, strerror(errno));
+    }
+    if (file) {
+        fclose(file);
+    }
+    return CLI_OK;
+}
+
+/* ---- the folder of the run's ledgers ---- */
+
+static int remove_one(const char *path, const struct stat *st, int what, struct FTW *at) {
+    return remove(path);
+}
+
+static void remove_folder(const char *folder) {
+    (void)nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Of runs that were killed: a folder often lies in memory. */
+static void remove_dead(const char *parent) {
+    DIR *all = opendir(parent);
+    const struct dirent *entry;
+    while (all && (entry = readdir(all))) {
+        char path[RUN_PATH + 256], *end = NULL;
+        long pid = strncmp(entry->d_name, "run-", 4) ? 0 : strtol(entry->d_name + 4, &end, 10);
+        if (pid > 0 && !*end && kill((pid_t)pid, 0) && errno == ESRCH) {
+            snprintf(path, sizeof path, "%s/%s", parent, entry->d_name);
+            remove_folder(path);
+        }
+    }
+    if (all) {
+        closedir(all);
+    }
+}
+
+static int make_folder(char folder[RUN_PATH]) {
+    char parent[RUN_PATH - 32];
+    cli_last_error last = {.text = ""};
+    cen_log_set(cli_keep_error, &last, CEN_LOG_ERROR);
+    cen_status status = cen_ledger_dir(parent, sizeof parent);
+    cen_log_set(NULL, NULL, CEN_LOG_ERROR);
+    if (status) {
+        return cli_failed(command, "%s", last.text);
+    }
+    remove_dead(parent);
+    snprintf(folder, RUN_PATH, "%s/run-%d", parent, (int)getpid());
+    if (mkdir(folder, 0700) && errno != EEXIST) {
+        return cli_failed(command, "%s: %s", folder, strerror(errno));
+    }
+    return CLI_OK;
+}
+
+/* ---- running ---- */
+
+static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+static void block_signals(sigset_t *waited, sigset_t *before) {
+    sigemptyset(waited);
+    sigaddset(waited, SIGCHLD);
+    for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; i++) {
+        sigaddset(waited, forwarded[i]);
+    }
+    sigprocmask(SIG_BLOCK, waited, before);
+}
+
+/* What the terminal sends goes to the whole group, and so to the program already. */
+static void forward(const siginfo_t *info, pid_t child) {
+    if (info->si_signo != SIGCHLD && info->si_code != SI_KERNEL) {
+        kill(child, info->si_signo);
+    }
+}
+
+static int status_of(int waited) {
+    return WIFSIGNALED(waited) ? 128 + WTERMSIG(waited) : WEXITSTATUS(waited);
+}
+
+static int watch(run_watcher *watcher, pid_t child, const sigset_t *signals) {
+    int waited = 0;
+    for (;;) {
+        const struct timespec poll = {.tv_nsec = POLL_MS * 1000000L};
+        siginfo_t info;
+        if (sigtimedwait(signals, &info, &poll) > 0) {
+            forward(&info, child);
+        }
+        pid_t ended = waitpid(child, &waited, WNOHANG);
+        if (ended == child || (ended < 0 && errno == ECHILD)) {
+            break;
+        }
+        run_look(watcher);
+    }
+    run_look(watcher);
+    return status_of(waited);
+}
+
+static int start(const run_options *options, const char *program, const char *preload,
+                 const char *folder, const sigset_t *before) {
+    sigprocmask(SIG_SETMASK, before, NULL);
+    if (run_set_environment(options, preload, folder)) {
+        return CLI_FAILED;
+    }
+    execv(program, options->command);
+    if (errno == ENOEXEC) { /* a script without a first line that says so */
+        execvp(options->command[0], options->command);
+    }
+    (void)cli_failed(command, "%s: %s", program, strerror(errno));
+    return RUN_CANNOT;
+}
+
+static int run_in(const run_options *options, const char *program, const char *preload,
+                  const char *folder) {
+    sigset_t signals, before;
+    block_signals(&signals, &before);
+    pid_t child = fork();
+    if (child < 0) {
+        return cli_failed(command, "fork: %s", strerror(errno));
+    }
+    if (!child) {
+        _exit(start(options, program, preload, folder, &before));
+    }
+    run_watcher watcher = {.options = options, .folder = folder};
+    int status = watch(&watcher, child, &signals);
+    uint64_t leaked = run_report_end(&watcher, status);
+    run_watcher_close(&watcher);
+    return !status && leaked && options->error_exitcode ? options->error_exitcode : status;
+}
+
+int cmd_run(int argc, char **argv) {
+    run_options options = {0};
+    int status = parse(argc, argv, &options);
+    if (status) {
+        return status;
+    }
+    if (options.help) {
+        fputs(usage, stdout);
+        return CLI_OK;
+    }
+    char program[RUN_PATH], preload[RUN_PATH], folder[RUN_PATH];
+    status = run_find_program(options.command[0], program);
+    status = status ? status : run_find_preload(preload);
+    status = status ? status : try_file(options.json);
+    status = status ? status : make_folder(folder);
+    if (status) {
+        return status;
+    }
+    status = run_in(&options, program, preload, folder);
+    remove_folder(folder);
+    return status;
+}

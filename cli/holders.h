@@ -1,0 +1,12 @@
+/* What `cenote holders` prints: text for people, and JSON. */
+#ifndef CENOTE_CLI_HOLDERS_H
+#define CENOTE_CLI_HOLDERS_H
+
+#include "cenote/holders.h"
+
+/* Text of 80 columns; of one device, or of all (NULL). */
+void holders_print(const cen_holders *holders, const cen_holder_device *only);
+/* False: memory ran out, and nothing was printed. */
+bool holders_print_json(const cen_holders *holders, const cen_holder_device *only);
+
+#endif

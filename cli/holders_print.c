@@ -1,0 +1,171 @@
+/* The text of `cenote holders`: for each GPU a line that says how it stands, then its processes,
+ * most bytes first, each with what its ledger says below it. */
+#include "cli/holders.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WIDTH = 80, OWNERS = 6 };
+
+static const double GIB = 1 << 30;
+
+static double gib(uint64_t bytes) {
+    return (double)bytes / GIB;
+}
+
+/* Characters, not bytes, of UTF-8. */
+static int columns(const char *text) {
+    int count = 0;
+    for (; *text; text++) {
+        count += (*text & 0xc0) != 0x80;
+    }
+    return count;
+}
+
+/* Prints text in exactly `width` columns; what does not fit ends in "...". */
+static void put_fixed(const char *text, int width) {
+    int have = columns(text), put = 0;
+    int keep = have > width ? width - 3 : width;
+    const char *at = text;
+    for (; *at; at++) {
+        if ((*at & 0xc0) != 0x80 && put++ == keep) {
+            break;
+        }
+    }
+    printf("%.*s%s", (int)(at - text), text, have > width ? "..." : "");
+    printf("%*s", have < width ? width - have : 0, "");
+}
+
+/* Words that follow each other with ", ", wrapped below each other. */
+typedef struct line {
+    int column; /* 0: nothing is on the line yet */
+} line;
+
+static void put_word(line *l, const char *word) {
+    int length = columns(word);
+    if (l->column && l->column + 2 + length + 1 <= WIDTH) {
+        printf(", %s", word);
+        l->column += 2 + length;
+        return;
+    }
+    printf("%s      %s", l->column ? ",\n" : "", word);
+    l->column = 6 + length;
+}
+
+static void put_ledger(const cen_holder *h) {
+    line l = {0};
+    char word[128];
+    uint64_t rest = 0;
+    for (size_t i = 0; i < h->owner_count; i++) {
+        if (i >= OWNERS) {
+            rest += h->owners[i].bytes;
+            continue;
+        }
+        snprintf(word, sizeof word, "%s %.1f", h->owners[i].name, gib(h->owners[i].bytes));
+        put_word(&l, word);
+    }
+    if (rest) {
+        snprintf(word, sizeof word, "others %.1f", gib(rest));
+        put_word(&l, word);
+    }
+    if (h->device_bytes == CEN_BYTES_UNKNOWN) {
+        put_word(&l, "all by its ledger: the driver does not tell");
+    } else {
+        snprintf(word, sizeof word, h->physical ? "unexplained %+.1f" : "not the allocator's %+.1f",
+                 (double)h->unexplained_bytes / GIB);
+        put_word(&l, word);
+    }
+    printf("\n");
+}
+
+typedef struct widths {
+    int pid, user, program;
+} widths;
+
+static int digits(int number) {
+    return snprintf(NULL, 0, "%d", number);
+}
+
+static const char *user_of(const cen_holder *h) {
+    return *h->user ? h->user : "?";
+}
+
+static const char *program_of(const cen_holder *h) {
+    return *h->program ? h->program : h->dead ? "gone" : "?";
+}
+
+/* The columns of a device's processes; the bytes take 11. */
+static widths measure(const cen_holder_device *device) {
+    widths w = {1, 1, 1};
+    for (size_t i = 0; i < device->holder_count; i++) {
+        const cen_holder *h = &device->holders[i];
+        int pid = digits(h->pid), user = columns(user_of(h)), program = columns(program_of(h));
+        w.pid = pid > w.pid ? pid : w.pid;
+        w.user = user > w.user ? user : w.user;
+        w.program = program > w.program ? program : w.program;
+    }
+    w.user = w.user > 16 ? 16 : w.user;
+    int room = WIDTH -
+               (int)strlen("  pid  "
+                           "  "
+                           "  ") -
+               w.pid - w.user - 11;
+    w.program = w.program > room ? room : w.program;
+    return w;
+}
+
+static void put_holder(const cen_holder *h, const widths *w) {
+    printf("  pid %-*d ", w->pid, h->pid);
+    put_fixed(user_of(h), w->user);
+    printf("  ");
+    put_fixed(program_of(h), w->program);
+    if (h->device_bytes == CEN_BYTES_UNKNOWN) {
+        printf("  %11s\n", "? GiB");
+    } else {
+        printf("  %7.1f GiB\n", gib(h->device_bytes));
+    }
+    if (h->dead) {
+        printf("      no such process here: it died and its memory is still held,\n"
+               "      or it lives in another container\n");
+    }
+    if (h->has_ledger) {
+        put_ledger(h);
+    }
+}
+
+static void put_device(const cen_holder_device *d) {
+    size_t n = d->holder_count;
+    char head[256], claim[96];
+    snprintf(head, sizeof head, "GPU %d  %s  %.1f of %.1f GiB used: ", d->index, d->name,
+             gib(d->used_bytes), gib(d->total_bytes));
+    int length = snprintf(claim, sizeof claim,
+                          n == 0   ? "no process"
+                          : n == 1 ? "1 process"
+                                   : "%zu processes",
+                          n);
+    int64_t unclaimed = d->unclaimed_bytes;
+    if (unclaimed >= 0) {
+        snprintf(claim + length, sizeof claim - (size_t)length, ", %.1f GiB claimed by none",
+                 (double)unclaimed / GIB);
+    } else {
+        snprintf(claim + length, sizeof claim - (size_t)length, ", claimed %.1f GiB too much",
+                 (double)-unclaimed / GIB);
+    }
+    bool fits = columns(head) + columns(claim) <= WIDTH;
+    printf("%s%s%s\n", head, fits ? "" : "\n  ", claim);
+    widths w = measure(d);
+    for (size_t i = 0; i < n; i++) {
+        put_holder(&d->holders[i], &w);
+    }
+}
+
+void holders_print(const cen_holders *holders, const cen_holder_device *only) {
+    for (size_t i = 0; i < cen_holders_device_count(holders); i++) {
+        const cen_holder_device *device = cen_holders_device(holders, i);
+        if (!only || only == device) {
+            put_device(device);
+        }
+    }
+}

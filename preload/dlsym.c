@@ -1,0 +1,65 @@
+/* dlsym, which stands before the C library's.
+ *
+ * RTLD_NEXT and RTLD_DEFAULT mean something else for each caller, whom the C library tells by the
+ * return address. So a question that is not ours is passed on by a jump, not by a call: a stub in
+ * assembly keeps the arguments, asks pl_answer, and jumps. */
+#include "preload/preload.h"
+
+#if defined(__x86_64__)
+__asm__(".text\n"
+        ".globl pl_dlsym_stub\n"
+        ".hidden pl_dlsym_stub\n"
+        ".type pl_dlsym_stub, @function\n"
+        "pl_dlsym_stub:\n"
+        "  endbr64\n"
+        "  push %rdi\n"
+        "  push %rsi\n"
+        "  sub $8, %rsp\n"
+        "  call pl_answer\n"
+        "  add $8, %rsp\n"
+        "  pop %rsi\n"
+        "  pop %rdi\n"
+        "  test %rax, %rax\n"
+        "  jne 1f\n"
+        "  jmp *pl_dlsym(%rip)\n"
+        "1: ret\n"
+        ".size pl_dlsym_stub, . - pl_dlsym_stub\n"
+        ".globl pl_dlsym_old\n"
+        ".type pl_dlsym_old, @function\n"
+        ".set pl_dlsym_old, pl_dlsym_stub\n"
+        ".globl pl_dlsym_new\n"
+        ".type pl_dlsym_new, @function\n"
+        ".set pl_dlsym_new, pl_dlsym_stub\n"
+        ".symver pl_dlsym_old, dlsym@GLIBC_2.2.5, remove\n"
+        ".symver pl_dlsym_new, dlsym@@GLIBC_2.34, remove\n");
+#elif defined(__aarch64__)
+__asm__(".text\n"
+        ".globl pl_dlsym_stub\n"
+        ".hidden pl_dlsym_stub\n"
+        ".type pl_dlsym_stub, %function\n"
+        "pl_dlsym_stub:\n"
+        "  stp x29, x30, [sp, #-32]!\n"
+        "  mov x29, sp\n"
+        "  stp x0, x1, [sp, #16]\n"
+        "  bl pl_answer\n"
+        "  mov x9, x0\n"
+        "  ldp x0, x1, [sp, #16]\n"
+        "  ldp x29, x30, [sp], #32\n"
+        "  cbnz x9, 1f\n"
+        "  adrp x16, pl_dlsym\n"
+        "  ldr x16, [x16, :lo12:pl_dlsym]\n"
+        "  br x16\n"
+        "1: mov x0, x9\n"
+        "  ret\n"
+        ".size pl_dlsym_stub, . - pl_dlsym_stub\n"
+        ".globl pl_dlsym_old\n"
+        ".type pl_dlsym_old, %function\n"
+        ".set pl_dlsym_old, pl_dlsym_stub\n"
+        ".globl pl_dlsym_new\n"
+        ".type pl_dlsym_new, %function\n"
+        ".set pl_dlsym_new, pl_dlsym_stub\n"
+        ".symver pl_dlsym_old, dlsym@GLIBC_2.17, remove\n"
+        ".symver pl_dlsym_new, dlsym@@GLIBC_2.34, remove\n");
+#else
+#error "the interposer knows x86_64 and aarch64"
+#endif

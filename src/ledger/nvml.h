@@ -1,0 +1,91 @@
+/* NVML: what a driver tells of its devices and of the processes on them.
+ *
+ * The library (libnvidia-ml.so.1) is loaded at the first call and kept. All its calls are made one
+ * at a time, so that a fork finds none under way; a forked child starts it anew. Nothing here logs:
+ * a failure puts its reason into `why`, for the caller, who knows what it means. */
+#ifndef CENI_NVML_H
+#define CENI_NVML_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cenote/status.h"
+
+/* The library's interface, declared here so that no toolkit is needed (test_nvml_abi.c). */
+typedef struct nvml_process_v1 {
+    unsigned pid;
+    unsigned long long bytes;
+} nvml_process_v1;
+
+typedef struct nvml_process_v2 {
+    unsigned pid;
+    unsigned long long bytes;
+    unsigned gpu_instance;
+    unsigned compute_instance;
+} nvml_process_v2;
+
+typedef struct nvml_memory_v1 {
+    unsigned long long total, free, used;
+} nvml_memory_v1;
+
+typedef struct nvml_memory_v2 {
+    unsigned version;
+    unsigned long long total, reserved, free, used;
+} nvml_memory_v2;
+
+#define NVML_MEMORY_V2 ((unsigned)sizeof(nvml_memory_v2) | 2u << 24)
+
+/* Name of ours, name and value of the library's. */
+#define NVML_RESULT_MAP(X)                                                                         \
+    X(OK, NVML_SUCCESS, 0)                                                                         \
+    X(INVALID_ARGUMENT, NVML_ERROR_INVALID_ARGUMENT, 2)                                            \
+    X(NOT_SUPPORTED, NVML_ERROR_NOT_SUPPORTED, 3)                                                  \
+    X(NOT_FOUND, NVML_ERROR_NOT_FOUND, 6)                                                          \
+    X(INSUFFICIENT_SIZE, NVML_ERROR_INSUFFICIENT_SIZE, 7)                                          \
+    X(DRIVER_NOT_LOADED, NVML_ERROR_DRIVER_NOT_LOADED, 9)                                          \
+    X(LIBRARY_NOT_FOUND, NVML_ERROR_LIBRARY_NOT_FOUND, 12)                                         \
+    X(FUNCTION_NOT_FOUND, NVML_ERROR_FUNCTION_NOT_FOUND, 13)                                       \
+    X(MEMORY, NVML_ERROR_MEMORY, 20)
+
+enum {
+#define CENI_NVML_ENUM(name, theirs, value) CENI_NVML_##name = (value),
+    NVML_RESULT_MAP(CENI_NVML_ENUM)
+#undef CENI_NVML_ENUM
+};
+
+typedef struct ceni_nvml_why {
+    char text[256]; /* one line */
+} ceni_nvml_why;
+
+/* A device as the library names it; good until the process forks. */
+typedef void *ceni_nvml_device;
+
+typedef struct ceni_nvml_memory {
+    uint64_t total, used, free;
+    uint64_t reserved; /* by the driver, beside `used`; 0 where it is counted as used */
+} ceni_nvml_memory;
+
+typedef struct ceni_nvml_process {
+    int pid;
+    uint64_t bytes; /* CEN_BYTES_UNKNOWN where the driver does not tell */
+} ceni_nvml_process;
+
+/* CEN_ERR_NO_DEVICE: no library, or no driver; CEN_ERR_DEVICE: the library fails. */
+cen_status ceni_nvml_count(unsigned *count, ceni_nvml_why *why);
+/* CEN_ERR_NO_DEVICE, CEN_ERR_DEVICE. */
+cen_status ceni_nvml_at(unsigned index, ceni_nvml_device *device, ceni_nvml_why *why);
+/* CEN_ERR_NOT_FOUND besides. */
+cen_status ceni_nvml_find(const char *uuid, ceni_nvml_device *device, ceni_nvml_why *why);
+cen_status ceni_nvml_identity(ceni_nvml_device device, char uuid[48], char name[128],
+                              ceni_nvml_why *why);
+cen_status ceni_nvml_memory_of(ceni_nvml_device device, ceni_nvml_memory *memory,
+                               ceni_nvml_why *why);
+/* Those that compute and those that draw, each once; freed with ceni_free. CEN_ERR_UNSUPPORTED,
+ * CEN_ERR_HOST_MEMORY, CEN_ERR_DEVICE. */
+cen_status ceni_nvml_processes(ceni_nvml_device device, ceni_nvml_process **processes,
+                               size_t *count, ceni_nvml_why *why);
+/* The name that the driver has of a process; false: none. */
+bool ceni_nvml_program(int pid, char *name, size_t size);
+
+#endif

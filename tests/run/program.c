@@ -1,0 +1,267 @@
+/* A program that uses the CUDA driver in one of the ways that programs do, for the tests of
+ * `cenote run`: program HOW WHAT [NUMBER...]. HOW: linked, dlsym or proc. It prints what it found,
+ * a line each, and fails with 3 where the driver gave what it should not. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef unsigned result;
+typedef unsigned long long addr;
+
+#define FUNCTION(name, suffix, version, args) result name##suffix args;
+#include "tests/run/functions.def"
+
+static struct {
+#define FUNCTION(name, suffix, version, args) result(*name) args;
+#include "tests/run/functions.def"
+} cu;
+
+static void set(void *function, void *address) {
+    memcpy(function, &address, sizeof address);
+}
+
+static void *by_proc(const char *name, int version) {
+    static result (*find)(const char *, void **, int, unsigned long long, unsigned *);
+    void *address = NULL;
+    unsigned status = 0;
+    if (!find) { /* as a runtime does: it asks for the function with which it asks */
+        void *library = dlopen("libcuda.so.1", RTLD_NOW);
+        set(&find, dlsym(library, "cuGetProcAddress_v2"));
+        if (!find || find("cuGetProcAddress", &address, 12000, 0, &status)) {
+            exit(3);
+        }
+        set(&find, address);
+    }
+    return find(name, &address, version, 0, &status) ? NULL : address;
+}
+
+static void find_all(const char *how) {
+    if (!strcmp(how, "linked")) {
+#define FUNCTION(name, suffix, version, args) cu.name = name##suffix;
+#include "tests/run/functions.def"
+        return;
+    }
+    void *library = strcmp(how, "dlsym") ? NULL : dlopen("libcuda.so.1", RTLD_NOW);
+#define FUNCTION(name, suffix, version, args)                                                      \
+    set(&cu.name, library ? dlsym(library, #name #suffix) : by_proc(#name, version));
+#include "tests/run/functions.def"
+}
+
+static void need(result r) {
+    if (r) {
+        fprintf(stderr, "the driver says %u\n", r);
+        exit(3);
+    }
+}
+
+static addr work(size_t size) {
+    addr at = 0;
+    need(cu.cuMemAlloc(&at, size)); /* THE LINE */
+    return at;
+}
+
+static void start(void) {
+    void *context = NULL;
+    need(cu.cuInit(0));
+    need(cu.cuDevicePrimaryCtxRetain(&context, 0));
+    need(cu.cuCtxSetCurrent(context));
+}
+
+enum { MIB = 1 << 20 };
+
+static void leak(long count, long pause_us) {
+    for (long i = 0; i < count; i++) {
+        addr other = work(2 * MIB);
+        (void)work(MIB);
+        need(cu.cuMemFree(other));
+        usleep((useconds_t)pause_us);
+    }
+}
+
+static void oom(long mib) {
+    addr at = 0;
+    printf("failed with %u\n", cu.cuMemAlloc(&at, (size_t)mib * MIB));
+}
+
+static void info(void) {
+    size_t free_bytes = 0, total = 0, device = 0;
+    need(cu.cuMemGetInfo(&free_bytes, &total));
+    (void)cu.cuMemGetInfo(NULL, &total); /* some programs do */
+    need(cu.cuDeviceTotalMem(&device, 0));
+    printf("free %zu total %zu device %zu\n", free_bytes, total, device);
+}
+
+static void *pairs(void *count) {
+    unsigned seed = (unsigned)(size_t)&count;
+    void *context = NULL;
+    need(cu.cuDevicePrimaryCtxRetain(&context, 0));
+    need(cu.cuCtxSetCurrent(context));
+    for (long i = 0; i < *(long *)count; i++) {
+        char wrote = (char)rand_r(&seed), read = 0;
+        addr at = work((size_t)(1 + i % 5) * MIB);
+        need(cu.cuMemcpyHtoD(at + 12345, &wrote, 1));
+        need(cu.cuMemcpyDtoH(&read, at + 12345, 1));
+        if (read != wrote) {
+            exit(3);
+        }
+        need(cu.cuMemFree(at));
+    }
+    return NULL;
+}
+
+static void threads(long count, long each) {
+    pthread_t made[16];
+    for (long i = 0; i < count && i < 16; i++) {
+        pthread_create(&made[i], NULL, pairs, &each);
+    }
+    for (long i = 0; i < count && i < 16; i++) {
+        pthread_join(made[i], NULL);
+    }
+}
+
+static void async(long count) {
+    void *stream = NULL;
+    need(cu.cuStreamCreate(&stream, 1));
+    for (long i = 0; i < count; i++) {
+        addr at = 0;
+        need(cu.cuMemAllocAsync(&at, MIB, stream));
+        need(i % 2 ? cu.cuMemFree(at) : cu.cuMemFreeAsync(at, stream));
+    }
+    addr kept = 0;
+    need(cu.cuMemAllocAsync(&kept, 3 * MIB, stream));
+    need(cu.cuStreamDestroy(stream));
+}
+
+/* A block that is freed while a stream captures. */
+static void capture(void) {
+    void *stream = NULL, *graph = NULL;
+    addr at = work(MIB);
+    need(cu.cuStreamCreate(&stream, 1));
+    need(cu.cuStreamBeginCapture(stream, 2));
+    need(cu.cuMemFree(at));
+    addr other = work(MIB); /* the driver's own */
+    need(cu.cuStreamEndCapture(stream, &graph));
+    need(cu.cuMemFree(other));
+    need(cu.cuMemFree(work(MIB)));
+}
+
+static void range(void) {
+    addr at = work(3 * MIB), base = 0;
+    size_t size = 0;
+    need(cu.cuMemGetAddressRange(&base, &size, at));
+    printf("%s %zu\n", base == at ? "base" : "other", size);
+    need(cu.cuMemGetAddressRange(&base, &size, at + MIB));
+    printf("%s %zu\n", base == at ? "base" : "other", size);
+    need(cu.cuMemFree(at));
+}
+
+/* A page lives as long as its handle or its mapping, whichever goes last. */
+static void pages(bool unmap) {
+    const unsigned prop[16] = {1, 0, 1, 0}; /* pinned memory of device 0 */
+    unsigned long long page = 0, other = 0;
+    addr at = 0;
+    need(cu.cuMemAddressReserve(&at, 4 * MIB, 0, 0, 0));
+    need(cu.cuMemCreate(&page, 4 * MIB, prop, 0));
+    need(cu.cuMemMap(at, 4 * MIB, 0, page, 0));
+    need(cu.cuMemRelease(page));
+    need(cu.cuMemCreate(&other, 6 * MIB, prop, 0));
+    if (unmap) {
+        need(cu.cuMemUnmap(at, 4 * MIB));
+    }
+    need(cu.cuMemCreate(&page, 2 * MIB, prop, 0));
+    need(cu.cuMemRelease(page));
+}
+
+static void ipc(void) {
+    char handle[64];
+    addr at = work(MIB);
+    printf("handle %u\n", cu.cuIpcGetMemHandle(handle, at));
+    addr later = work(MIB);
+    printf("later %u\n", cu.cuIpcGetMemHandle(handle, later));
+    need(cu.cuMemFree(later));
+    need(cu.cuMemFree(at));
+}
+
+static void forks(void) {
+    pid_t child = fork();
+    if (!child) {
+        start();
+        (void)work(5 * MIB);
+        exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    start();
+    (void)work(7 * MIB);
+    if (status) {
+        exit(3);
+    }
+}
+
+/* As a program does that closes whatever it did not open itself. */
+static void close_ledger(void) {
+    for (int fd = 3; fd < 1024; fd++) {
+        char link[64], path[4096];
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        ssize_t length = readlink(link, path, sizeof path - 1);
+        path[length > 0 ? length : 0] = '\0';
+        if (strstr(path, ".ledger")) {
+            close(fd);
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc < 3) {
+        return 2;
+    }
+    const char *what = argv[2];
+    long a = argc > 3 ? strtol(argv[3], NULL, 10) : 0, b = argc > 4 ? strtol(argv[4], NULL, 10) : 0;
+    find_all(argv[1]);
+    if (!strcmp(what, "fork")) {
+        forks();
+        return 0;
+    }
+    start();
+    if (!strcmp(what, "leak")) {
+        leak(a, b);
+    } else if (!strcmp(what, "oom")) {
+        oom(a);
+    } else if (!strcmp(what, "info")) {
+        (void)work(MIB);
+        info();
+    } else if (!strcmp(what, "threads")) {
+        threads(a, b);
+    } else if (!strcmp(what, "async")) {
+        async(a);
+    } else if (!strcmp(what, "capture")) {
+        capture();
+    } else if (!strcmp(what, "range")) {
+        range();
+    } else if (!strcmp(what, "pages")) {
+        pages(a);
+    } else if (!strcmp(what, "ipc")) {
+        ipc();
+    } else if (!strcmp(what, "closefds")) {
+        close_ledger();
+        leak(a, 0);
+    } else if (!strcmp(what, "killed")) {
+        leak(a, 0);
+        raise(SIGKILL);
+    } else if (!strcmp(what, "exit")) {
+        return (int)a;
+    } else if (!strcmp(what, "sleep")) {
+        puts("ready");
+        fflush(stdout);
+        sleep(60);
+    } else {
+        return 2;
+    }
+    return 0;
+}

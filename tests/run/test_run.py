@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""`cenote run`, with programs that use the test driver. Exits with 77 where there is none.
+
+usage: test_run.py CENOTE DRIVER PROGRAM    (DRIVER: the folder of a libcuda.so.1)
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CENOTE, DRIVER, PROGRAM = sys.argv[1:4]
+MIB = 1 << 20
+CLEAN = re.compile("^CENOTE_")
+
+
+def environment(**extra):
+    env = {name: value for name, value in os.environ.items() if not CLEAN.match(name)}
+    env["LD_LIBRARY_PATH"] = DRIVER
+    env.update(extra)
+    return env
+
+
+def run(*words, **extra):
+    return subprocess.run(
+        [CENOTE, "run", *map(str, words)], capture_output=True, text=True, timeout=120, env=environment(**extra)
+    )
+
+
+def line_of(path):
+    lines = Path(path).read_text().splitlines()
+    return next(i for i, text in enumerate(lines, 1) if "THE LINE" in text)
+
+
+def check(condition, why, done):
+    if not condition:
+        raise AssertionError(f"{why}\nstatus {done.returncode}\n--- stdout\n{done.stdout}--- stderr\n{done.stderr}")
+
+
+def status(done, expected):
+    check(done.returncode == expected, f"the status is not {expected}", done)
+
+
+def says(done, text):
+    check(text in done.stderr, f"it does not say: {text}", done)
+
+
+def silent(done):
+    check(done.stderr == "", "it says something", done)
+
+
+def test_ways():
+    """A program's calls are seen, whichever way it found them."""
+    for how in ("linked", "dlsym", "proc"):
+        done = run("--leaks", "--", PROGRAM, how, "leak", 4)
+        status(done, 0)
+        says(done, "NEVER FREED: 4.00 MiB in 4 allocations")
+        says(done, f"work (program.c:{line_of(HERE / 'program.c')})")
+
+
+def test_silence():
+    done = run("--", PROGRAM, "proc", "leak", 2)
+    status(done, 0)
+    silent(done)
+
+
+def test_status():
+    status(run("--leaks", "--", PROGRAM, "dlsym", "exit", 5), 5)
+    status(run("--error-exitcode", 9, "--", PROGRAM, "dlsym", "leak", 1), 9)
+    status(run("--error-exitcode", 9, "--", PROGRAM, "dlsym", "threads", 1, 3), 0)
+    status(run("--error-exitcode", 9, "--", PROGRAM, "dlsym", "exit", 5), 5)
+
+
+def test_killed():
+    """A report is made of what a killed process left."""
+    done = run("--leaks", "--", PROGRAM, "proc", "killed", 3)
+    status(done, 128 + signal.SIGKILL)
+    says(done, "NEVER FREED: 3.00 MiB in 3 allocations")
+    says(done, "did not come to its end")
+
+
+def test_signal():
+    """What cenote is told to end, ends; its folder goes."""
+    with tempfile.TemporaryDirectory() as folder:
+        process = subprocess.Popen(
+            [CENOTE, "run", "--", PROGRAM, "dlsym", "sleep"],
+            stdout=subprocess.PIPE,
+            env=environment(CENOTE_LEDGER_DIR=folder),
+        )
+        assert process.stdout.readline() == b"ready\n"
+        assert len(os.listdir(folder)) == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM, process.returncode
+        assert not os.listdir(folder), os.listdir(folder)
+        process.stdout.close()
+
+
+def test_python():
+    done = run("--leaks", "--", sys.executable, HERE / "keeps.py")
+    status(done, 0)
+    says(done, "NEVER FREED: 5.00 MiB in 5 allocations")
+    if sys.version_info >= (3, 11):
+        says(done, f"loss (keeps.py:{line_of(HERE / 'keeps.py')})")
+
+
+def test_oom():
+    done = run("--", PROGRAM, "proc", "oom", 1 << 24)
+    status(done, 0)
+    check(done.stdout == "failed with 2\n", "the program's output is not its own", done)
+    says(done, "cenote: out of memory: program proc oom")
+    says(done, "16.0 TiB on device 0")
+    says(done, "OUT OF CAPACITY")
+
+
+def test_limit():
+    done = run("--limit", "300MiB", "--", PROGRAM, "proc", "oom", 400)
+    check(done.stdout == "failed with 2\n", "it got more than the limit", done)
+    says(done, "cenote: over the limit: program proc oom")
+    status(run("--limit", "300MiB", "--", PROGRAM, "proc", "threads", 4, 20), 0)
+    done = run("--limit", "300MiB", "--", PROGRAM, "proc", "info")
+    found = re.match(r"free (\d+) total (\d+) device (\d+)\n$", done.stdout)
+    check(found, "it does not say what is free", done)
+    free, total, device = map(int, found.groups())
+    check(total == device == 300 * MIB and free <= 299 * MIB, "the limit does not show", done)
+
+
+def test_pool():
+    for words in (("threads", 1, 200), ("threads", 4, 50), ("capture",), ("range",)):
+        done = run("--pool", "--error-exitcode", 9, "--", PROGRAM, "proc", *words)
+        status(done, 0)
+    check(done.stdout == f"base {3 * MIB}\nbase {3 * MIB}\n", "blocks have other ranges", done)
+    done = run("--pool", "--ledger", "--leaks", "--", PROGRAM, "linked", "async", 20)
+    status(done, 0)
+    says(done, "NEVER FREED: 3.00 MiB in 1 allocation\n")
+    done = run("--pool", "--limit", "300MiB", "--", PROGRAM, "proc", "oom", 400)
+    check(done.stdout == "failed with 2\n", "the pool got more than the limit", done)
+    driver = run("--", PROGRAM, "proc", "ipc").stdout.split("later")[1]
+    done = run("--pool", "--", PROGRAM, "proc", "ipc")
+    check(done.stdout == "handle 801\nlater" + driver, "handles are not as documented", done)
+    says(done, "is a block of the pool, which cannot be shared")
+
+
+def test_async():
+    done = run("--ledger", "--leaks", "--", PROGRAM, "proc", "async", 6)
+    status(done, 0)
+    says(done, "NEVER FREED: 3.00 MiB in 1 allocation")
+
+
+def test_ledger():
+    """A context is measured, and what NVML says is explained."""
+    with tempfile.TemporaryDirectory() as folder:
+        extra = {"CENOTE_TEST_DRIVER_STATE": folder, "CENOTE_TEST_DRIVER_CONTEXT_MIB": "300"}
+        done = run("--ledger", "--", PROGRAM, "proc", "leak", 8, 200000, **extra)
+        status(done, 0)
+        for pattern in (r"300 MiB  context +context, 1\n", r"as NVML says\n", r"  unexplained\n"):
+            check(re.search(pattern, done.stderr), f"no {pattern} in what it says", done)
+
+
+def test_pages():
+    says(run("--leaks", "--", PROGRAM, "proc", "pages", 1), "NEVER FREED: 6.00 MiB in 1 allocation\n")
+    says(run("--leaks", "--", PROGRAM, "proc", "pages", 0), "NEVER FREED: 10.00 MiB in 2 allocations")
+
+
+def test_fork():
+    """A child has a ledger of its own."""
+    done = run("--leaks", "--", PROGRAM, "proc", "fork")
+    status(done, 0)
+    says(done, "NEVER FREED: 5.00 MiB")
+    says(done, "NEVER FREED: 7.00 MiB")
+
+
+def test_closefds():
+    done = run("--leaks", "--", PROGRAM, "proc", "closefds", 4)
+    status(done, 0)
+    says(done, "NEVER FREED: 4.00 MiB")
+
+
+def test_watch():
+    done = run("--watch", "--", PROGRAM, "proc", "leak", 60, 100000)
+    status(done, 0)
+    grows = [line for line in done.stderr.splitlines() if " grows by " in line]
+    check(len(grows) == 1, "growth is not told once", done)
+    says(done, f"at work (program.c:{line_of(HERE / 'program.c')})")
+
+
+def test_trace():
+    with tempfile.TemporaryDirectory() as folder:
+        done = run("--trace", Path(folder) / "t.cenotrace", "--", PROGRAM, "proc", "leak", 4)
+        status(done, 0)
+        told = subprocess.run([CENOTE, "explain", Path(folder) / "t.cenotrace"], capture_output=True, text=True)
+        status(told, 0)
+        check("t.cenotrace: 1 device, 16 events" in told.stdout, "the trace tells something else", told)
+
+
+def test_json():
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "x.json"
+        status(run("--json", file, "--", PROGRAM, "proc", "leak", 4), 0)
+        told = json.loads(file.read_text())
+        (process,) = told["processes"]
+        assert told["version"] == 1 and told["exit_status"] == 0 and process["closed"], told
+        assert process["leaks"]["leaked_bytes"] == 4 * MIB, told
+
+
+def test_refused():
+    """Programs that nothing can be preloaded into."""
+    if os.geteuid() == 0:
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "setuid"
+            shutil.copy("/bin/true", program)
+            os.chown(program, 12345, -1)
+            program.chmod(0o4755)
+            done = run("--", program)
+            status(done, 126)
+            says(done, "is setuid, setgid or has capabilities")
+
+
+def main():
+    if not (Path(DRIVER) / "libcuda.so.1").exists():
+        print(f"there is no test driver in {DRIVER}")
+        return 77
+    only = sys.argv[4:]
+    failed = 0
+    for name, test in sorted(globals().items()):
+        if not name.startswith("test_") or (only and name not in only):
+            continue
+        began = time.monotonic()
+        try:
+            test()
+            print(f"ok   {name} {time.monotonic() - began:.1f} s", flush=True)
+        except Exception as error:  # pylint: disable=broad-except  # each is told, and the next one tried
+            failed += 1
+            print(f"FAIL {name}: {error}", flush=True)
+    return 1 if failed else 0
+
+
+sys.exit(main())
