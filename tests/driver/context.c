@@ -47,13 +47,13 @@ cu_result td_find_context(cu_context handle, td_context **context) {
 /* (locked) */
 static cu_result begin(td_context *context, unsigned flags) {
     uint64_t size = td_mib_setting("CENOTE_TEST_DRIVER_CONTEXT_MIB", 300);
-    td_stream *legacy;
+    cu_result result;
     context->own = (td_range){0};
     if (size) {
         TD_TRY(td_range_take(context->card, size, &context->own));
     }
-    cu_result result = td_stream_add(context, 0, 0, &legacy);
-    if (result != CU_SUCCESS) {
+    td_stream *legacy = td_stream_add(context, 0, 0, &result);
+    if (!legacy) {
         td_range_drop(context->card, context->own);
         return result;
     }

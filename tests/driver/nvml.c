@@ -119,7 +119,7 @@ static nvml_result give_text(const char *text, char *to, unsigned length) {
     if (strlen(text) >= length) {
         return NVML_INSUFFICIENT_SIZE;
     }
-    strcpy(to, text);
+    memcpy(to, text, strlen(text) + 1);
     return NVML_SUCCESS;
 }
 

@@ -47,7 +47,6 @@ static cu_result attribute_of(const td_entry *e, cu_enum attribute, uint64_t add
         break;
     case CU_POINTER_MANAGED:
     case CU_POINTER_MAPPED: /* these two are of one byte */
-        size = sizeof(bool);
         *(bool *)data = attribute == CU_POINTER_MAPPED || e->kind == TD_MANAGED;
         return CU_SUCCESS;
     default:
@@ -78,6 +77,7 @@ cu_result cuPointerGetAttribute(void *data, cu_enum attribute, cu_deviceptr addr
 }
 
 /* Of memory that it does not know, the driver says 0 to everything. */
+/* NOLINTNEXTLINE(readability-non-const-parameter): it is the driver's type */
 cu_result cuPointerGetAttributes(unsigned count, cu_enum *attributes, void **data,
                                  cu_deviceptr addr) {
     td_context *context;

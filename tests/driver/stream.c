@@ -9,12 +9,13 @@ _Thread_local cu_enum td_capture_mode = CU_CAPTURE_MODE_GLOBAL;
 
 static ceni_map live; /* of streams */
 
-cu_result td_stream_add(td_context *context, unsigned flags, int priority, td_stream **stream) {
+td_stream *td_stream_add(td_context *context, unsigned flags, int priority, cu_result *result) {
     td_stream *made = ceni_calloc(1, sizeof *made);
     cen_device *device = context->card->device;
     if (!made || ceni_map_put(&live, (uintptr_t)made, 1)) {
         ceni_free(made);
-        return CU_ERROR_OUT_OF_MEMORY;
+        *result = CU_ERROR_OUT_OF_MEMORY;
+        return NULL;
     }
     cen_status status = ceni_backend_host.stream_create(device, priority, &made->host);
     if (!status) {
@@ -23,7 +24,8 @@ cu_result td_stream_add(td_context *context, unsigned flags, int priority, td_st
     if (status) {
         ceni_map_remove(&live, (uintptr_t)made, NULL);
         ceni_free(made);
-        return td_result(status);
+        *result = td_result(status);
+        return NULL;
     }
     made->context = context;
     made->flags = flags;
@@ -33,8 +35,7 @@ cu_result td_stream_add(td_context *context, unsigned flags, int priority, td_st
         tail = &(*tail)->next;
     }
     *tail = made;
-    *stream = made;
-    return CU_SUCCESS;
+    return made;
 }
 
 /* The thread's own stream of a context, made when first used. (locked) */
@@ -45,9 +46,14 @@ static cu_result per_thread(td_context *context, td_stream **stream) {
             return CU_SUCCESS;
         }
     }
-    TD_TRY(td_stream_add(context, 0, 0, stream));
-    (*stream)->per_thread = true;
-    (*stream)->thread = pthread_self();
+    cu_result result;
+    td_stream *made = td_stream_add(context, 0, 0, &result);
+    if (!made) {
+        return result;
+    }
+    made->per_thread = true;
+    made->thread = pthread_self();
+    *stream = made;
     return CU_SUCCESS;
 }
 
@@ -126,7 +132,9 @@ cu_result td_stream_for_work(td_context *context, cu_stream handle, td_stream **
 cu_result td_stream_for_wait(td_context *context, cu_stream handle, td_stream **stream) {
     pthread_mutex_lock(&td_lock);
     cu_result result = find(context, handle, stream);
-    if (result == CU_SUCCESS && (*stream)->legacy) { /* which ends when the others do */
+    /* The legacy stream ends when the others do.
+     * NOLINTNEXTLINE(clang-analyzer-core.NullDereference) */
+    if (result == CU_SUCCESS && (*stream)->legacy) {
         result = order(*stream);
     }
     pthread_mutex_unlock(&td_lock);
@@ -225,16 +233,17 @@ void td_streams_end_context(td_context *context) {
 
 cu_result cuStreamCreateWithPriority(cu_stream *stream, unsigned flags, int priority) {
     td_context *context;
-    td_stream *made;
+    cu_result result;
     TD_TRY(td_enter_context(__func__, &context));
     TD_NEED(stream && !(flags & ~(unsigned)CU_STREAM_NO_IMPLICIT));
     pthread_mutex_lock(&td_lock);
-    cu_result result = td_stream_add(context, flags, priority, &made);
+    td_stream *made = td_stream_add(context, flags, priority, &result);
     pthread_mutex_unlock(&td_lock);
-    if (result == CU_SUCCESS) {
-        *stream = (cu_stream)made;
+    if (!made) {
+        return result;
     }
-    return result;
+    *stream = (cu_stream)made;
+    return CU_SUCCESS;
 }
 
 cu_result cuStreamCreate(cu_stream *stream, unsigned flags) {

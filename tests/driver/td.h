@@ -173,7 +173,8 @@ cu_result td_pool_free(td_entry *entry); /* (locked) at once */
 void td_pool_end_context(td_context *context);
 
 /* stream.c */
-cu_result td_stream_add(td_context *context, unsigned flags, int priority, td_stream **stream);
+/* NULL: *result says why. (locked) */
+td_stream *td_stream_add(td_context *context, unsigned flags, int priority, cu_result *result);
 /* The stream of a handle, in order with the legacy stream, for work to be put on it. */
 cu_result td_stream_for_work(td_context *context, cu_stream handle, td_stream **stream);
 /* The same, to be waited for. */

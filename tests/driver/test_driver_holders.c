@@ -22,6 +22,7 @@ static struct {
 } nvml;
 
 static nvml_device_handle device;
+static char folder[] = "/tmp/cenote-holders-XXXXXX";
 
 static void find_nvml(void) {
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -157,13 +158,12 @@ static void processes_see_one_another(void **state) {
     assert_int_equal(left, CARD - 2 * CONTEXT - 20 - 2); /* a granule */
     stop(&a, false);
     char path[4096];
-    snprintf(path, sizeof path, "%s/%d", getenv("CENOTE_TEST_DRIVER_STATE"), b.pid);
+    snprintf(path, sizeof path, "%s/%d", folder, b.pid);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(used_mib(), 0);
 }
 
 static int set_up(void **state) {
-    static char folder[] = "/tmp/cenote-holders-XXXXXX";
     assert_non_null(mkdtemp(folder));
     setenv("CENOTE_TEST_DRIVER_STATE", folder, 1);
     find_nvml();
@@ -172,7 +172,7 @@ static int set_up(void **state) {
 }
 
 static int tear_down(void **state) {
-    return rmdir(getenv("CENOTE_TEST_DRIVER_STATE")) || nvml.shutdown() ? -1 : 0;
+    return rmdir(folder) || nvml.shutdown() ? -1 : 0;
 }
 
 int main(void) {

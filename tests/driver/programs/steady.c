@@ -7,8 +7,8 @@
 int main(int argc, char **argv) {
     size_t size = (size_t)argument(argc, argv, 1, 3 << 20);
     long times = argument(argc, argv, 2, 50);
-    unsigned char *out = malloc(size), *in = malloc(size);
-    if (!out || !in) {
+    unsigned char *both = malloc(2 * size), *out = both, *in = both + size;
+    if (!both) {
         return 2;
     }
     start();
@@ -21,11 +21,11 @@ int main(int argc, char **argv) {
         DO(cuMemFree_v2(address));
         if (memcmp(in, out, size)) {
             fprintf(stderr, "time %ld: what was read is not what was written\n", i);
+            free(both);
             return 1;
         }
     }
     printf("%ld times %zu bytes\n", times, size);
-    free(out);
-    free(in);
+    free(both);
     return 0;
 }
