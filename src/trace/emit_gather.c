@@ -13,31 +13,99 @@
 
 /* ---- stacks ---- */
 
+/* Where the return addresses of a stack lay. A program asks for memory from the same few places
+ * over and over: a stack of the same depth whose return addresses are all where they were is the
+ * same, and need not be unwound. (A frame of varying size between two could in theory hide another
+ * path, where old return addresses happen to lie in its place.) */
+enum { RECENT = 4 };
+
+typedef struct recent_stack {
+    uintptr_t here; /* the address of the frame that asked; 0: nothing kept */
+    size_t skip, count, kept;
+    uintptr_t at[CENI_NATIVE_MAX]; /* where each return address lay, the skipped frames' too */
+    uintptr_t address[CENI_NATIVE_MAX];
+    uintptr_t native[CENI_NATIVE_MAX];
+} recent_stack;
+
+static _Thread_local recent_stack recent[RECENT];
+
 typedef struct unwinding {
     ceni_raw_stack *stack;
-    size_t skip;
+    size_t skip;        /* frames still to be left out */
+    bool begun;         /* the gatherer's own frame, which is the first, was seen */
+    recent_stack *keep; /* NULL: this stack cannot be recognised */
 } unwinding;
+
+static void keep_place(unwinding *u, struct _Unwind_Context *context, uintptr_t pc, bool signal) {
+    recent_stack *r = u->keep;
+#if defined(__x86_64__)
+    /* The caller pushed it right below the frame that it returns to. */
+    uintptr_t at = _Unwind_GetCFA(context) - sizeof(uintptr_t);
+    bool above = at > (r->kept ? r->at[r->kept - 1] : r->here);
+    if (!signal && above && r->kept < CENI_NATIVE_MAX && *(const uintptr_t *)at == pc) {
+        r->at[r->kept] = at;
+        r->address[r->kept++] = pc;
+        return;
+    }
+#else
+    (void)context, (void)pc, (void)signal;
+#endif
+    r->here = 0;
+    u->keep = NULL;
+}
 
 static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *arg) {
     unwinding *u = arg;
-    if (u->skip) {
-        u->skip--;
-        return _URC_NO_REASON;
-    }
     int before = 0;
     uintptr_t pc = _Unwind_GetIPInfo(context, &before);
     if (!pc || u->stack->native_count == CENI_NATIVE_MAX) {
         return _URC_END_OF_STACK;
     }
+    if (!u->begun) {
+        u->begun = true;
+        return _URC_NO_REASON;
+    }
+    if (u->keep) {
+        keep_place(u, context, pc, before);
+    }
+    if (u->skip) {
+        u->skip--;
+        return _URC_NO_REASON;
+    }
     u->stack->native[u->stack->native_count++] = pc - !before; /* within the call, not after it */
     return _URC_NO_REASON;
 }
 
-/* Its own frame is the first that the unwinder sees. */
+/* Sanitizers would object to reading what may be another frame's by now. */
+__attribute__((no_sanitize("address", "thread"))) static bool
+recognise(const recent_stack *r, uintptr_t here, size_t skip, ceni_raw_stack *stack) {
+    if (r->here != here || r->skip != skip) {
+        return false;
+    }
+    for (size_t i = 0; i < r->kept; i++) {
+        if (*(const uintptr_t *)r->at[i] != r->address[i]) {
+            return false;
+        }
+    }
+    memcpy(stack->native, r->native, r->count * sizeof *r->native);
+    stack->native_count = r->count;
+    return true;
+}
+
 __attribute__((noinline)) void ceni_gather_native(ceni_raw_stack *stack, size_t skip) {
-    unwinding u = {stack, skip + 1};
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    recent_stack *r = &recent[here / 64 % RECENT];
+    if (recognise(r, here, skip, stack)) {
+        return;
+    }
+    *r = (recent_stack){.here = here, .skip = skip};
+    unwinding u = {stack, skip, false, r};
     stack->native_count = 0;
     _Unwind_Backtrace(note_frame, &u);
+    if (u.keep) {
+        r->count = stack->native_count;
+        memcpy(r->native, stack->native, r->count * sizeof *r->native);
+    }
 }
 
 static uint64_t hash_text(const char *text, uint64_t seed) {

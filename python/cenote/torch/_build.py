@@ -126,7 +126,9 @@ def _build(target: Path) -> None:
         _run([[*_compiler(), *flags, "-c", str(s), "-o", o] for s, o in zip(_sources(), objects)])
         made = str(Path(work) / "shim.so")
         libraries = torch_folder / "lib"
-        links = [f"-L{libraries}", "-ltorch_cuda", "-ltorch_cpu", "-lc10_cuda", "-lc10"]
+        # The C++ library is torch's, already in the process: some compilers would link one of their own
+        # into the shim, and two that share objects crash.
+        links = ["-nodefaultlibs", "-lgcc", "-lc", f"-L{libraries}", "-ltorch_cuda", "-ltorch_cpu", "-lc10_cuda", "-lc10"]
         links += [os.path.abspath(_lib.path()), f"-Wl,-rpath,{libraries}"]
         links += [f"-Wl,-rpath,{Path(_lib.path()).resolve().parent}"]
         _run([[*_compiler(), "-shared", "-o", made, *objects, *links]])
