@@ -287,6 +287,18 @@ static int run_in(const run_options *options, const char *program, const char *p
     return !status && leaked && options->error_exitcode ? options->error_exitcode : status;
 }
 
+/* What we say must not go into a file of ours that got the number of a stream that is closed. The
+ * program gets its streams as they were. */
+static void hold_streams(void) {
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    } while (fd >= 0 && fd < STDERR_FILENO);
+    if (fd > STDERR_FILENO) {
+        close(fd);
+    }
+}
+
 int cmd_run(int argc, char **argv) {
     run_options options = {0};
     int status = parse(argc, argv, &options);
@@ -298,6 +310,7 @@ int cmd_run(int argc, char **argv) {
         return CLI_OK;
     }
     char program[RUN_PATH], preload[RUN_PATH], folder[RUN_PATH];
+    hold_streams();
     status = run_find_program(options.command[0], program);
     status = status ? status : run_find_preload(preload);
     status = status ? status : try_file(options.json);

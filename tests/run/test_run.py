@@ -298,8 +298,33 @@ def test_same_number():
             assert len([name for name in os.listdir(folder) if name.startswith("run-")]) == names
 
 
+def close_streams():
+    for fd in range(3):
+        os.close(fd)
+
+
+def test_own_streams():
+    """Where cenote itself has no streams, what it says goes into no file, and the program has none either."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [CENOTE, "run", "--leaks", "--json", f"{folder}/x", "--", PROGRAM, "dlsym", "fork"]
+        done = subprocess.run(words, env=environment(), preexec_fn=close_streams)
+        assert done.returncode == 0, done.returncode
+        assert len(json.loads(Path(f"{folder}/x").read_text())["processes"]) == 2
+        see = f"readlink /proc/$$/fd/0 /proc/$$/fd/2 >{folder}/streams; true"
+        subprocess.run([CENOTE, "run", "sh", "-c", see], env=environment(), preexec_fn=close_streams)
+        assert Path(f"{folder}/streams").read_text() == "", "the program has streams that it had not"
+
+
 def test_refused():
     """Programs that nothing can be preloaded into."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "small"
+        program.write_bytes(b"\x7fELF\x01\x01\x01" + bytes(100))
+        program.chmod(0o755)
+        done = run("--", program)
+        status(done, 126)
+        says(done, "is no 64-bit program")
+        assert len(done.stderr.splitlines()) == 1, done.stderr
     if os.geteuid() == 0:
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder) / "setuid"
