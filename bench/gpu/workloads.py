@@ -168,12 +168,12 @@ class VitLarge(Training):
 class LlamaGenerate(Workload):
     """1.2 G parameters in bfloat16; a step is a request for several prompts of one length, each with its own cache."""
 
-    batch, steps, warm_up = 48, 20, 4
+    batch, steps, warm_up = 48, 8, 3
 
     def build(self) -> None:
         layers, width, heads, kv_heads, inner, self.vocabulary = self.pick(
             (16, 2048, 32, 8, 8192, 128256), (2, 64, 4, 2, 128, 512))
-        self.prompts, self.answers = self.pick(((128, 3072), (32, 64)), ((4, 16), (2, 6)))
+        self.prompts, self.answers = self.pick(((128, 3072), (16, 48)), ((4, 16), (2, 6)))
         self.model = initialise(Llama(layers, width, heads, kv_heads, inner, self.vocabulary)).to(torch.bfloat16)
 
     @torch.no_grad()
