@@ -78,8 +78,7 @@ bool pl_ask(pl_request *request, cen_ledger_kind kind, int device, uint64_t byte
         return true;
     }
     request->counted = false;
-    if (request->before != PL_POOL) { /* a pool has other ways still, and says itself that it failed
-                                       */
+    if (request->before != PL_POOL) { /* a pool has other ways still, and says when it fails */
         pl_failed(device, bytes, request->stream);
     }
     return false;
@@ -145,6 +144,13 @@ void pl_restore(const cen_ledger_entry *entry) {
     if (is_traced((cen_ledger_kind)entry->kind)) {
         cen_trace_alloc(entry->device, entry->key, entry->bytes, (cen_stream)entry->stream);
     }
+}
+
+pl_result pl_ended(bool ended, const cen_ledger_entry *entry, pl_result result) {
+    if (ended && result != PL_SUCCESS) {
+        pl_restore(entry);
+    }
+    return result;
 }
 
 void pl_rename(cen_ledger_kind kind, uint64_t key, uint64_t new_key) {
