@@ -79,7 +79,7 @@ static void look_at_failures(const run_watcher *watcher, run_process *process, u
     cen_ledger_view *view = run_read(watcher, process);
     cen_ledger_watch_answer(process->watch);
     if (view) {
-        run_autopsy(view, watcher->options, first);
+        run_tell_failure(view, watcher->options, first);
     }
     cen_ledger_view_free(view);
 }
@@ -96,8 +96,8 @@ static void look_at_all(const run_watcher *watcher, run_process *process) {
     if (watcher->options->ledger && !info->closed) {
         char *text = run_owners_text(view, true);
         if (text) {
-            free(process->reconciled);
-            process->reconciled = text;
+            free(process->held_text);
+            process->held_text = text;
         }
     }
     cen_ledger_view_free(view);
@@ -119,8 +119,7 @@ void run_look(run_watcher *watcher) {
         }
         bool stepped = watcher->options->watch && steps != process->steps;
         process->steps = steps;
-        if (((whole || stepped) && watcher->options->watch) ||
-            (whole && watcher->options->ledger)) {
+        if (stepped || (whole && (watcher->options->watch || watcher->options->ledger))) {
             look_at_all(watcher, process);
         }
     }
@@ -133,7 +132,7 @@ void run_watcher_close(run_watcher *watcher) {
     for (size_t i = 0; i < watcher->count; i++) {
         cen_ledger_watch_close(watcher->processes[i].watch);
         run_growth_free(watcher->processes[i].growth);
-        free(watcher->processes[i].reconciled);
+        free(watcher->processes[i].held_text);
     }
     free(watcher->processes);
 }

@@ -21,19 +21,6 @@ void pl_fork_account(void) {
     }
 }
 
-static bool is_summed(cen_ledger_kind kind) {
-    switch (kind) {
-#define SUMMED(name, value, text, summed)                                                          \
-    case CEN_LEDGER_##name:                                                                        \
-        return summed;
-        CEN_LEDGER_KIND_MAP(SUMMED)
-#undef SUMMED
-    case CEN_LEDGER_KINDS:
-        break;
-    }
-    return false;
-}
-
 /* Whose events a trace is to have: what a program asks for itself. A pool traces its own. */
 static bool is_traced(cen_ledger_kind kind) {
     return kind == CEN_LEDGER_MEMORY || kind == CEN_LEDGER_ASYNC || kind == CEN_LEDGER_MANAGED;
@@ -72,8 +59,8 @@ bool pl_ask(pl_request *request, cen_ledger_kind kind, int device, uint64_t byte
     request->device = device;
     request->bytes = bytes;
     request->stream = (uintptr_t)stream;
-    request->counted =
-        pl_set.limit != UINT64_MAX && device >= 0 && is_summed(kind) && pl_ledger() != NULL;
+    request->counted = pl_set.limit != UINT64_MAX && device >= 0 &&
+                       cen_ledger_kind_is_summed(kind) && pl_ledger() != NULL;
     if (!request->counted || has_room(device, bytes)) {
         return true;
     }

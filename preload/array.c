@@ -73,10 +73,12 @@ static making begin(int before, const pl_array3d_desc *desc, unsigned levels) {
 
 static pl_result finish(making *m, pl_result result, pl_ptr *array) {
     int64_t bytes = 0;
-    if (m->measured && result == PL_SUCCESS && pl_measure_end(&m->measure, &bytes)) {
-        m->request.bytes = bytes > 0 ? (uint64_t)bytes : 0;
+    uint64_t key = result == PL_SUCCESS ? (uintptr_t)*array : 0;
+    bool measured = m->measured && result == PL_SUCCESS && pl_measure_end(&m->measure, &bytes);
+    result = pl_done(&m->request, result, key);
+    if (measured && bytes > 0) {
+        pl_set_bytes(m->request.kind, m->request.device, key, (uint64_t)bytes);
     }
-    result = pl_done(&m->request, result, result == PL_SUCCESS ? (uintptr_t)*array : 0);
     return pl_leave(m->request.before, result);
 }
 
