@@ -4,10 +4,13 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -124,16 +127,33 @@ static void remove_folder(const char *folder) {
     (void)nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Of runs that were killed: a folder often lies in memory. */
+/* A run holds a lock on its folder: processes in other containers, where its number means nothing,
+ * may share the place of its folder. -1: somebody holds it, or it is gone. */
+static int lock_folder(const char *folder) {
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+    if (fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) || fstat(fd, &st) || !st.st_nlink)) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* Of runs that were killed, also of one that had our number: a folder often lies in memory. */
 static void remove_dead(const char *parent) {
     DIR *all = opendir(parent);
     const struct dirent *entry;
     while (all && (entry = readdir(all))) {
         char path[RUN_PATH + 256], *end = NULL;
         long pid = strncmp(entry->d_name, "run-", 4) ? 0 : strtol(entry->d_name + 4, &end, 10);
-        if (pid > 0 && !*end && kill((pid_t)pid, 0) && errno == ESRCH) {
+        if (pid > 0 && (!*end || *end == '.') &&
+            (pid == getpid() || (kill((pid_t)pid, 0) && errno == ESRCH))) {
             snprintf(path, sizeof path, "%s/%s", parent, entry->d_name);
-            remove_folder(path);
+            int fd = lock_folder(path);
+            if (fd >= 0) {
+                remove_folder(path);
+                close(fd);
+            }
         }
     }
     if (all) {
@@ -141,8 +161,29 @@ static void remove_dead(const char *parent) {
     }
 }
 
-static int make_folder(char folder[RUN_PATH]) {
-    char parent[RUN_PATH - 32];
+/* run-PID, or run-PID.N where a process elsewhere with the same number has it. *lock: to be closed
+ * at the end. */
+static int make_own(const char *parent, char folder[RUN_PATH], int *lock) {
+    enum { TRIES = 100 };
+    for (int i = 0; i < TRIES; i++) {
+        int length = snprintf(folder, RUN_PATH, "%s/run-%d", parent, (int)getpid());
+        if (i) {
+            snprintf(folder + length, RUN_PATH - (size_t)length, ".%d", i);
+        }
+        if (mkdir(folder, 0700)) {
+            if (errno != EEXIST) {
+                break;
+            }
+        } else if ((*lock = lock_folder(folder)) >= 0) {
+            return CLI_OK;
+        }
+    }
+    return cli_failed(command, "%s: %s", folder, strerror(errno));
+}
+
+/* The program may change its folder before it uses this one, so the whole path is found. */
+static int make_folder(char folder[RUN_PATH], int *lock) {
+    char parent[RUN_PATH - 32], whole[PATH_MAX];
     cli_last_error last = {.text = ""};
     cen_log_set(cli_keep_error, &last, CEN_LOG_ERROR);
     cen_status status = cen_ledger_dir(parent, sizeof parent);
@@ -150,25 +191,38 @@ static int make_folder(char folder[RUN_PATH]) {
     if (status) {
         return cli_failed(command, "%s", last.text);
     }
-    remove_dead(parent);
-    snprintf(folder, RUN_PATH, "%s/run-%d", parent, (int)getpid());
-    if (mkdir(folder, 0700) && errno != EEXIST) {
-        return cli_failed(command, "%s: %s", folder, strerror(errno));
+    if (!realpath(parent, whole) || strlen(whole) >= sizeof parent) {
+        return cli_failed(command, "%s: %s", parent, strerror(errno));
     }
-    return CLI_OK;
+    remove_dead(whole);
+    return make_own(whole, folder, lock);
 }
 
 /* ---- running ---- */
 
 static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
-static void block_signals(sigset_t *waited, sigset_t *before) {
+typedef struct run_signals {
+    sigset_t blocked;
+    struct sigaction child;
+} run_signals;
+
+/* Whoever started us may have ignored SIGCHLD, and then no exit status would be kept for us. The
+ * program gets all of it as it was. */
+static void take_signals(sigset_t *waited, run_signals *before) {
     sigemptyset(waited);
     sigaddset(waited, SIGCHLD);
     for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; i++) {
         sigaddset(waited, forwarded[i]);
     }
-    sigprocmask(SIG_BLOCK, waited, before);
+    sigprocmask(SIG_BLOCK, waited, &before->blocked);
+    const struct sigaction usual = {.sa_handler = SIG_DFL};
+    sigaction(SIGCHLD, &usual, &before->child);
+}
+
+static void restore_signals(const run_signals *before) {
+    sigaction(SIGCHLD, &before->child, NULL);
+    sigprocmask(SIG_SETMASK, &before->blocked, NULL);
 }
 
 /* What the terminal sends goes to the whole group, and so to the program already. */
@@ -201,8 +255,8 @@ static int watch(run_watcher *watcher, pid_t child, const sigset_t *signals) {
 }
 
 static int start(const run_options *options, const char *program, const char *preload,
-                 const char *folder, const sigset_t *before) {
-    sigprocmask(SIG_SETMASK, before, NULL);
+                 const char *folder, const run_signals *before) {
+    restore_signals(before);
     if (run_set_environment(options, preload, folder)) {
         return CLI_FAILED;
     }
@@ -216,8 +270,9 @@ static int start(const run_options *options, const char *program, const char *pr
 
 static int run_in(const run_options *options, const char *program, const char *preload,
                   const char *folder) {
-    sigset_t signals, before;
-    block_signals(&signals, &before);
+    sigset_t signals;
+    run_signals before;
+    take_signals(&signals, &before);
     pid_t child = fork();
     if (child < 0) {
         return cli_failed(command, "fork: %s", strerror(errno));
@@ -232,6 +287,18 @@ static int run_in(const run_options *options, const char *program, const char *p
     return !status && leaked && options->error_exitcode ? options->error_exitcode : status;
 }
 
+/* What we say must not go into a file of ours that got the number of a stream that is closed. The
+ * program gets its streams as they were. */
+static void hold_streams(void) {
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    } while (fd >= 0 && fd < STDERR_FILENO);
+    if (fd > STDERR_FILENO) {
+        close(fd);
+    }
+}
+
 int cmd_run(int argc, char **argv) {
     run_options options = {0};
     int status = parse(argc, argv, &options);
@@ -243,14 +310,17 @@ int cmd_run(int argc, char **argv) {
         return CLI_OK;
     }
     char program[RUN_PATH], preload[RUN_PATH], folder[RUN_PATH];
+    hold_streams();
     status = run_find_program(options.command[0], program);
     status = status ? status : run_find_preload(preload);
     status = status ? status : try_file(options.json);
-    status = status ? status : make_folder(folder);
+    int lock = -1;
+    status = status ? status : make_folder(folder, &lock);
     if (status) {
         return status;
     }
     status = run_in(&options, program, preload, folder);
     remove_folder(folder);
+    close(lock);
     return status;
 }

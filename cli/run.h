@@ -41,6 +41,7 @@ int run_set_environment(const run_options *options, const char *preload, const c
 typedef struct run_process {
     char name[256]; /* of the ledger's file */
     cen_ledger_watch *watch;
+    ino_t inode; /* of the file that is watched */
     uint32_t steps;
     uint64_t failures, looked_adds;
     struct run_growth *growth;

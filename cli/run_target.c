@@ -55,6 +55,12 @@ static bool has_more_rights(int fd, const struct stat *st) {
            (geteuid() && fgetxattr(fd, "security.capability", capability, sizeof capability) > 0);
 }
 
+/* Whether the file is a program of a machine that the interposer is not for, of 32 bits at least:
+ * the loader would say that it ignores the interposer, and run the program unseen. */
+static bool is_foreign(const char *head, size_t size) {
+    return size > EI_CLASS && !memcmp(head, ELFMAG, SELFMAG) && head[EI_CLASS] != ELFCLASS64;
+}
+
 /* 1: has an interpreter, 0: has none, -1: no ELF file that says. */
 static int has_loader(int fd, const char *head, size_t size) {
     Elf64_Ehdr header;
@@ -116,6 +122,11 @@ static int check(const char *name, const char *path, int depth) {
         (void)cli_failed(command,
                          "%s: %s is setuid, setgid or has capabilities: nothing can be "
                          "preloaded into it",
+                         name, path);
+        return RUN_CANNOT;
+    }
+    if (is_foreign(head, size)) {
+        (void)cli_failed(command, "%s: %s is no 64-bit program: nothing can be preloaded into it",
                          name, path);
         return RUN_CANNOT;
     }

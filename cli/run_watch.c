@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "cli/cmd.h"
@@ -53,18 +54,38 @@ static run_process *enter(run_watcher *watcher, const char *name) {
     return process;
 }
 
+static void forget(run_process *process) {
+    cen_ledger_watch_close(process->watch);
+    run_growth_free(process->growth);
+    free(process->held_text);
+}
+
+/* Opens the ledger if it is new. A process that becomes another program by exec begins another file
+ * in place of the one that is watched, which is kept open and so has an inode of its own. */
+static void look_for(const run_watcher *watcher, run_process *process) {
+    char path[RUN_PATH];
+    struct stat st;
+    path_of(watcher, process->name, path);
+    if (stat(path, &st) || (process->watch && process->inode == st.st_ino)) {
+        return;
+    }
+    forget(process);
+    run_process fresh = {.inode = st.st_ino};
+    memcpy(fresh.name, process->name, sizeof fresh.name);
+    *process = fresh;
+    if (cen_ledger_watch_open(path, &process->watch)) {
+        process->watch = NULL;
+    }
+}
+
 /* Finds ledgers that are new; one that is being made is opened at a later look. */
 static void find_new(run_watcher *watcher) {
     DIR *folder = opendir(watcher->folder);
     const struct dirent *entry;
     while (folder && (entry = readdir(folder))) {
         run_process *process = is_ledger(entry->d_name) ? enter(watcher, entry->d_name) : NULL;
-        char path[RUN_PATH];
-        if (process && !process->watch) {
-            path_of(watcher, process->name, path);
-            if (cen_ledger_watch_open(path, &process->watch)) {
-                process->watch = NULL;
-            }
+        if (process) {
+            look_for(watcher, process);
         }
     }
     if (folder) {
@@ -130,9 +151,7 @@ void run_look(run_watcher *watcher) {
 
 void run_watcher_close(run_watcher *watcher) {
     for (size_t i = 0; i < watcher->count; i++) {
-        cen_ledger_watch_close(watcher->processes[i].watch);
-        run_growth_free(watcher->processes[i].growth);
-        free(watcher->processes[i].held_text);
+        forget(&watcher->processes[i]);
     }
     free(watcher->processes);
 }

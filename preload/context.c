@@ -76,11 +76,13 @@ pl_result cuDevicePrimaryCtxRelease_v2(pl_device device) {
 
 pl_result cuDevicePrimaryCtxReset(pl_device device) {
     PL_BEGIN(cuDevicePrimaryCtxReset, (device))
+    pl_pool_reset(device);
     return pl_leave(request.before, ended(real->cuDevicePrimaryCtxReset(device), device));
 }
 
 pl_result cuDevicePrimaryCtxReset_v2(pl_device device) {
     PL_BEGIN(cuDevicePrimaryCtxReset_v2, (device))
+    pl_pool_reset(device);
     return pl_leave(request.before, ended(real->cuDevicePrimaryCtxReset_v2(device), device));
 }
 

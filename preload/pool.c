@@ -361,6 +361,67 @@ uint64_t pl_pool_idle(int device) {
     return stats.reserved_bytes - stats.allocated_bytes;
 }
 
+/* Blocks of one device, taken out of the table a few at a time. */
+static size_t take_blocks(int device, pl_addr *taken, size_t room) {
+    size_t count = 0;
+    pthread_mutex_lock(&pools.lock);
+    for (size_t i = 0; i < pools.blocks.capacity && count < room; i++) {
+        const ceni_map_slot *slot = &pools.blocks.slots[i];
+        if (slot->used && (int)slot->value == device) {
+            taken[count++] = slot->key;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        (void)ceni_map_remove(&pools.blocks, taken[i], NULL);
+    }
+    pthread_mutex_unlock(&pools.lock);
+    return count;
+}
+
+static void forget_device(int device) {
+    pthread_mutex_lock(&pools.lock);
+    for (size_t i = pools.stream_count; i-- > 0;) {
+        if (pools.streams[i].device == device) {
+            pools.streams[i] = pools.streams[--pools.stream_count];
+        }
+    }
+    size_t late = atomic_load(&pools.late_count);
+    for (size_t i = late; i-- > 0;) {
+        if (pools.late[i].device == device) {
+            pools.late[i] = pools.late[--late];
+        }
+    }
+    atomic_store(&pools.late_count, late);
+    pthread_mutex_unlock(&pools.lock);
+}
+
+/* The program resets the device: all memory of its primary context goes, and all streams, ours too.
+ * A program that does so has no other thread at work there. The next block opens the pool anew. */
+void pl_pool_reset(int device) {
+    enum { SOME = 64 };
+    pl_addr taken[SOME];
+    member *m = opened(device);
+    if (!m) {
+        return;
+    }
+    int before = pl_inside;
+    pl_inside = PL_POOL;
+    for (size_t count; (count = take_blocks(device, taken, SOME)) > 0;) {
+        for (size_t i = 0; i < count; i++) {
+            (void)cen_pool_free(m->pool, (void *)(uintptr_t)taken[i], m->idle);
+        }
+    }
+    if (!pl_capturing()) {
+        free_late();
+    }
+    forget_device(device);
+    (void)cen_pool_destroy(m->pool);
+    cen_device_close(m->device);
+    atomic_store(&m->peers, 0);
+    atomic_store_explicit(&m->state, UNOPENED, memory_order_release);
+    pl_inside = before;
+}
+
 void pl_pool_stop_for_ipc(void) {
     atomic_store(&pools.stopped, true);
 }

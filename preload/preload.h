@@ -163,6 +163,7 @@ bool pl_pool_has(pl_addr addr);
 uint64_t pl_pool_idle(int device);
 /* The program shares memory with other processes: from now on the driver serves it. */
 void pl_pool_stop_for_ipc(void);
+void pl_pool_reset(int device);
 void pl_pool_stream_made(pl_ptr stream, unsigned flags);
 void pl_pool_stream_gone(pl_ptr stream);
 void pl_pool_peer(int device, int peer);

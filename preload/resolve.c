@@ -150,6 +150,7 @@ const pl_driver *pl_real(void) {
     if (!atomic_load(&found)) {
         atomic_store(&no_driver, !library);
         find_all(library);
+        (void)dlerror(); /* of names that this driver lacks: the program must not find it */
         atomic_store_explicit(&found, true, memory_order_release);
     }
     pthread_mutex_unlock(&lock);

@@ -120,14 +120,20 @@ static bool all_left(void) {
     return !atomic_load(&state.inside);
 }
 
-/* Called last of all when the process exits: what the destructors of other libraries free is in
- * the ledger by then. atexit would not do, which belongs to this library. */
+/* Called last of all when the process exits: what the program's exit functions and the destructors
+ * of other libraries free is in the ledger by then, and goes to the pool that it came from. */
 static void end(int status, void *arg) {
     if (atomic_load(&state.started) && all_left()) {
         pl_pages_end_pooled();
         cen_ledger_close(state.ledger);
         state.ledger = NULL;
     }
+}
+
+/* Exit functions run in the opposite order, so ours is noted before any other: the loader calls
+ * this before the program begins. atexit would not do, which belongs to this library. */
+__attribute__((constructor(101))) static void note_end(void) {
+    on_exit(end, NULL);
 }
 
 static void in_child(void) {
@@ -151,7 +157,6 @@ static void start(void) {
     if (!once) {
         once = true;
         pthread_atfork(NULL, NULL, in_child);
-        on_exit(end, NULL);
     }
     cen_log_set(print_log, NULL, CEN_LOG_WARN);
     read_settings();

@@ -112,12 +112,23 @@ static cen_status consider(scan *s, const char *path, int pid) {
 
 static cen_status scan_folder(scan *s, const char *folder, bool top);
 
+/* A run holds a lock on its folder, which tells that it lives where its number is another. */
+static bool is_locked(const char *folder) {
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    bool locked = flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
+    close(fd);
+    return locked;
+}
+
 /* A folder of `cenote run`, whose number is in the name. Removed once it is empty. */
 static cen_status scan_run(scan *s, const char *path, const char *name) {
     const char *rest;
     int owner = number_at(name, &rest);
     scan inner = *s;
-    inner.keep = !owner || ceni_process_lives(owner);
+    inner.keep = !owner || ceni_process_lives(owner) || is_locked(path);
     cen_status status = scan_folder(&inner, path, false);
     if (!inner.keep) {
         rmdir(path); /* with anything left in it, it stays */

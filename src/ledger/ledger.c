@@ -138,6 +138,24 @@ static int open_file(const char *path) {
     return fd;
 }
 
+int ceni_ledger_fd(cen_ledger *l) {
+    if (ceni_fd_is(l->fd, l->id)) {
+        return l->fd;
+    }
+    int fd = l->path ? ceni_fd_move(open(l->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK))
+                     : (errno = EBADF, -1);
+    if (fd >= 0 && !ceni_fd_is(fd, l->id)) {
+        close(fd);
+        fd = -1;
+        errno = EBADF;
+    }
+    if (fd >= 0) {
+        flock(fd, LOCK_SH | LOCK_NB);
+        l->fd = fd;
+    }
+    return fd;
+}
+
 /* The program and its arguments, as much of them as there is room for. */
 static void name_program(char *to, size_t size) {
     char line[4096];
@@ -181,7 +199,12 @@ static void fill_head(cen_ledger *l) {
 
 static cen_status open_ledger(cen_ledger *l, const char *path) {
     const char *name = ceni_ledger_short_name(path ? path : "memory");
-    l->fd = open_file(path);
+    l->path = path ? ceni_strdup(path) : NULL;
+    if (path && !l->path) {
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_ledger_create: no memory");
+    }
+    l->fd = ceni_fd_move(open_file(path));
+    l->id = ceni_fd_identify(l->fd);
     if (l->fd < 0) {
         return ceni_fail(CEN_ERR_IO, "cen_ledger_create: %s: cannot be made: %s", name,
                          strerror(errno));
@@ -199,9 +222,10 @@ static cen_status open_ledger(cen_ledger *l, const char *path) {
 
 static void release(cen_ledger *l) {
     ceni_ledger_unmap_all(l);
-    if (l->fd >= 0) {
+    if (ceni_fd_is(l->fd, l->id)) {
         close(l->fd);
     }
+    ceni_free(l->path);
     ceni_map_free(&l->strings);
     ceni_map_free(&l->stacks);
     ceni_map_free(&l->holdings);

@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 
+#include "base/fd.h"
 #include "base/map.h"
 #include "ledger/file.h"
 #include "trace/emit_gather.h"
@@ -20,7 +21,9 @@ struct cen_ledger {
     pthread_mutex_t lock;
     unsigned forks; /* how often this process's line had forked when it was made */
     int fd;
-    uint64_t end; /* the file's length */
+    ceni_fd_id id; /* of its file */
+    char *path;    /* NULL: it is in memory only */
+    uint64_t end;  /* the file's length */
     ceni_ledger_head *head;
     void *mapped[CENI_LEDGER_PARTS];
     size_t mapped_bytes[CENI_LEDGER_PARTS];
@@ -51,6 +54,9 @@ cen_status ceni_ledger_check(const cen_ledger *ledger, const char *call);
 void ceni_ledger_enter(cen_ledger *ledger);
 void ceni_ledger_leave(cen_ledger *ledger, int64_t now_us);
 int64_t ceni_ledger_now_us(void);
+
+/* The file, opened again if the program has closed it; -1 with errno: it cannot be. */
+int ceni_ledger_fd(cen_ledger *ledger);
 
 /* ---- region.c; the lock is held ---- */
 

@@ -36,21 +36,25 @@ static int take_room(int fd, uint64_t offset, uint64_t bytes) {
 /* More of the file, mapped and zero. errno tells why not. */
 static cen_status more(cen_ledger *l, uint64_t bytes, uint64_t *offset, void **mapped) {
     bytes = pages(bytes);
+    int fd = ceni_ledger_fd(l);
+    if (fd < 0) {
+        return CEN_ERR_IO;
+    }
     if (bytes > BYTES_MAX || l->end > BYTES_MAX - bytes) {
         errno = EFBIG;
         return CEN_ERR_IO;
     }
-    int error = take_room(l->fd, l->end, bytes);
+    int error = take_room(fd, l->end, bytes);
     if (error) {
-        (void)!ftruncate(l->fd, (off_t)l->end);
+        (void)!ftruncate(fd, (off_t)l->end);
         errno = error;
         return CEN_ERR_IO;
     }
     void *at = ceni_fault(CENI_FAULT_HOST_MEMORY)
                    ? MAP_FAILED
-                   : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, l->fd, (off_t)l->end);
+                   : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)l->end);
     if (at == MAP_FAILED) {
-        (void)!ftruncate(l->fd, (off_t)l->end);
+        (void)!ftruncate(fd, (off_t)l->end);
         errno = ENOMEM;
         return CEN_ERR_HOST_MEMORY;
     }
@@ -79,8 +83,8 @@ void ceni_ledger_swap(cen_ledger *l, enum ceni_ledger_part part, void *mapped) {
     atomic_store_explicit(&region->which, !which, memory_order_release);
     if (l->mapped[part]) {
         munmap(l->mapped[part], l->mapped_bytes[part]);
-        (void)!fallocate(l->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)old->offset,
-                         (off_t)l->mapped_bytes[part]);
+        (void)!fallocate(ceni_ledger_fd(l), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                         (off_t)old->offset, (off_t)l->mapped_bytes[part]);
     }
     l->mapped[part] = mapped;
     l->mapped_bytes[part] =

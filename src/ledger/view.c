@@ -188,11 +188,13 @@ cen_status cen_ledger_look(cen_ledger *l, cen_ledger_view **view) {
     if (!view) {
         return ceni_fail(CEN_ERR_INVALID, "cen_ledger_look: view is NULL");
     }
-    ceni_ledger_source source = {.fd = l->fd};
     ceni_ledger_file file;
     ceni_ledger_trouble trouble;
     pthread_mutex_lock(&l->lock);
-    status = ceni_ledger_file_read(&source, &file, &trouble);
+    ceni_ledger_source source = {.fd = ceni_ledger_fd(l)};
+    status = source.fd < 0 ? ceni_ledger_refuse(&trouble, CEN_ERR_IO, 0, "the file is closed: %s",
+                                                strerror(errno))
+                           : ceni_ledger_file_read(&source, &file, &trouble);
     pthread_mutex_unlock(&l->lock);
     return status ? fail("cen_ledger_look", status, &trouble, NULL)
                   : ceni_ledger_view_make(&file, view);

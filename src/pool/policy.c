@@ -22,7 +22,9 @@
 #define COARSE_SHARE    96   /* pages of reserved/96 at most */
 #define PAGE_MIN        ((uint64_t)8 << 20)
 #define PAGE_MAX        ((uint64_t)256 << 20)
-#define PAGES_A_BLOCK   48  /* a block needs no finer pages than this many of its size */
+#define PAGES_A_BLOCK   48 /* a block needs no finer pages than this many of its size */
+#define LIMIT_FINER     32 /* under a limit pages are so much finer, and growth is exact */
+#define LIMIT_PAGE_MIN  ((uint64_t)2 << 20)
 #define STEP_SHARE      500 /* growth of at least reserved/500 */
 #define STEP_SHARE_DEBT 20  /* towards reserved/20 with debt */
 
@@ -77,6 +79,16 @@ static uint64_t step_of(const cen_pool *pool, const ceni_line *line) {
     return (uint64_t)(least + (most - least) * fmin(debt, 1));
 }
 
+/* Coarse pages that are idle in part would take what little room a limit leaves: a job that was
+ * given 2 % more than it asks for is to finish, whatever the driver's time. Of pages made while
+ * there is room it is too late to think when there is none. */
+static ceni_growth limited_growth(const cen_pool *pool, uint64_t need, uint64_t lack) {
+    uint64_t share = pool->stats.reserved_bytes / FINE_SHARE / LIMIT_FINER;
+    uint64_t page = clamp(share, LIMIT_PAGE_MIN, PAGE_MAX);
+    page = larger(page, need / PAGES_A_BLOCK / LIMIT_FINER);
+    return (ceni_growth){lack, round_up(page, pool->granularity)};
+}
+
 ceni_growth ceni_policy_growth(cen_pool *pool, const ceni_line *line, uint64_t need,
                                uint64_t lack) {
     uint64_t unit = pool->granularity;
@@ -89,6 +101,9 @@ ceni_growth ceni_policy_growth(cen_pool *pool, const ceni_line *line, uint64_t n
         return (ceni_growth){lack, lack};
     }
     tick(pool);
+    if (pool->limit != UINT64_MAX) {
+        return limited_growth(pool, need, lack);
+    }
     uint64_t step = step_of(pool, line);
     uint64_t bytes = round_up(larger(lack, step), unit);
     uint64_t reserved = pool->stats.reserved_bytes;

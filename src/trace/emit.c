@@ -6,6 +6,7 @@
 #include "trace/ring.h"
 
 #include "base/fault.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -96,14 +97,18 @@ void ceni_trace_device_remove(unsigned number) {
 
 /* ---- start ---- */
 
+/* Not if the program has closed it and has a file of its own by that number. */
+static int close_file(void) {
+    int fd = ceni_trace.fd;
+    ceni_trace.fd = -1;
+    return fd >= 0 && ceni_fd_is(fd, ceni_trace.writer.id) ? close(fd) : 0;
+}
+
 /* The child has a copy of the file's descriptor and of half-made state; it uses neither. */
 static void in_child(void) {
     atomic_store(&ceni_trace_is_on, false);
     atomic_store(&ceni_trace.forked, true);
-    if (ceni_trace.fd >= 0) {
-        close(ceni_trace.fd);
-        ceni_trace.fd = -1;
-    }
+    (void)close_file();
 }
 
 static void at_end(void) {
@@ -148,6 +153,7 @@ static cen_status open_file(const char *path) {
     }
     int fd = ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1)
                                        : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    fd = ceni_fd_move(fd);
     if (fd < 0) {
         int error = errno;
         forget_path();
@@ -287,10 +293,9 @@ static cen_status stop(void) {
     uint64_t lost = ceni_trace.last.lost;
     cen_status status = ceni_writer_close(&ceni_trace.writer, lost, ceni_trace_moment());
     ceni_trace.last.bytes = ceni_trace.writer.end; /* the index too */
-    if (close(ceni_trace.fd) && !status) {
+    if (close_file() && !status) {
         status = ceni_fail(CEN_ERR_IO, "cen_trace_stop: %s: %s", ceni_trace.path, strerror(errno));
     }
-    ceni_trace.fd = -1;
     forget_path();
     ceni_trace.open = false;
     return status;

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 
 #include <elf.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,7 +29,27 @@ typedef struct recent_stack {
     uintptr_t native[CENI_NATIVE_MAX];
 } recent_stack;
 
-static _Thread_local recent_stack recent[RECENT];
+/* A thread's, made when it first asks: too large for the static room that a library which is loaded
+ * late shares with all others. */
+static pthread_once_t recent_once = PTHREAD_ONCE_INIT;
+static pthread_key_t recent_key;
+static bool recent_usable;
+
+static void recent_open(void) {
+    recent_usable = !pthread_key_create(&recent_key, ceni_free);
+}
+
+/* NULL: there is no memory for it, and stacks are unwound. */
+static recent_stack *recent_of_thread(void) {
+    pthread_once(&recent_once, recent_open);
+    recent_stack *all = recent_usable ? pthread_getspecific(recent_key) : NULL;
+    if (!all && recent_usable && (all = ceni_calloc(RECENT, sizeof *all)) &&
+        pthread_setspecific(recent_key, all)) {
+        ceni_free(all);
+        all = NULL;
+    }
+    return all;
+}
 
 typedef struct unwinding {
     ceni_raw_stack *stack;
@@ -95,11 +116,13 @@ recognise(const recent_stack *r, uintptr_t here, size_t skip, ceni_raw_stack *st
 
 __attribute__((noinline)) void ceni_gather_native(ceni_raw_stack *stack, size_t skip) {
     uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-    recent_stack *r = &recent[here / 64 % RECENT];
-    if (recognise(r, here, skip, stack)) {
+    recent_stack *all = recent_of_thread(), *r = all ? &all[here / 64 % RECENT] : NULL;
+    if (r && recognise(r, here, skip, stack)) {
         return;
     }
-    *r = (recent_stack){.here = here, .skip = skip};
+    if (r) {
+        *r = (recent_stack){.here = here, .skip = skip};
+    }
     unwinding u = {stack, skip, false, r};
     stack->native_count = 0;
     _Unwind_Backtrace(note_frame, &u);

@@ -29,7 +29,7 @@ typedef struct batch {
 /* Cuts off what did not arrive whole; a pipe keeps it. */
 static void end_early(ceni_writer *w, int error) {
     w->status = CEN_ERR_IO;
-    if (!ftruncate(w->fd, (off_t)w->end)) {
+    if (ceni_fd_is(w->fd, w->id) && !ftruncate(w->fd, (off_t)w->end)) {
         (void)lseek(w->fd, (off_t)w->end, SEEK_SET);
     }
     ceni_log(CEN_LOG_ERROR,
@@ -39,7 +39,7 @@ static void end_early(ceni_writer *w, int error) {
 }
 
 static cen_status put_bytes(ceni_writer *w, struct iovec *parts, size_t count, uint64_t bytes) {
-    int error = ceni_write_quietly(w->fd, parts, count);
+    int error = ceni_fd_is(w->fd, w->id) ? ceni_write_quietly(w->fd, parts, count) : EBADF;
     if (error) {
         end_early(w, error);
         return w->status;
@@ -319,7 +319,7 @@ static void release(ceni_writer *w) {
 
 cen_status ceni_writer_open(ceni_writer *w, int fd, const char *name, uint64_t pid,
                             ceni_moment_pair start, uint64_t unix_ns) {
-    *w = (ceni_writer){.fd = fd, .name = name, .last = start};
+    *w = (ceni_writer){.fd = fd, .id = ceni_fd_identify(fd), .name = name, .last = start};
     ceni_file_head head = {.magic = CENI_FILE_MAGIC,
                            .major = CENI_FILE_MAJOR,
                            .minor = CENI_FILE_MINOR,

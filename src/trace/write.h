@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <sys/uio.h>
 
+#include "base/fd.h"
 #include "cenote/status.h"
 #include "trace/format.h"
 
@@ -37,6 +38,7 @@ typedef struct ceni_gathered {
 
 typedef struct ceni_writer {
     int fd;
+    ceni_fd_id id;    /* of its file: the program may close it, and use the number for its own */
     const char *name; /* for messages; the caller's, until closed */
     pthread_mutex_t lock;
     cen_status status;

@@ -41,4 +41,13 @@ for header in include/cenote/*.h; do
         exit 1
     fi
 done
+
+# A library that is loaded late shares about 1.6 KiB of thread-local room with all others.
+for library in libcenote.so libcenote_preload.so; do
+    bytes=$(($(readelf -lW "$build/$library" | awk '$1 == "TLS" { print $6 }')))
+    if [ "$bytes" -gt 1024 ]; then
+        echo "$library has $bytes bytes of thread-local variables, more than 1024" >&2
+        exit 1
+    fi
+done
 echo "$(grep -c '^cen_' "$temp/shown") functions shown"

@@ -39,13 +39,13 @@ def run_one(name):
 def run_all(file, names):
     failed = 0
     for name in names:
-        command = [sys.executable, file, "--one", name]
+        command = [sys.executable, "-X", "faulthandler", file, "--one", name]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         if done.returncode == 77:
             print(f"skip {name}: {done.stdout.strip()}", flush=True)
         elif done.returncode:
             failed += 1
-            print(f"FAIL {name}\n{done.stdout[-2500:]}\n{done.stderr[-2500:]}", flush=True)
+            print(f"FAIL {name}: exit status {done.returncode}\n{done.stdout[-2500:]}\n{done.stderr[-2500:]}", flush=True)
         else:
             print(f"ok {name} {done.stdout.strip()[:1500]}", flush=True)
     return 1 if failed else 0

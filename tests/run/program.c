@@ -2,6 +2,7 @@
  * `cenote run`: program HOW WHAT [NUMBER...]. HOW: linked, dlsym or proc. It prints what it found,
  * a line each, and fails with 3 where the driver gave what it should not. */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -204,16 +205,93 @@ static void forks(void) {
     }
 }
 
-/* As a program does that closes whatever it did not open itself. */
-static void close_ledger(void) {
+/* As a program does that closes whatever it did not open itself; but the test driver
+ * lives in files, too, which it keeps. */
+static void close_ours(void) {
     for (int fd = 3; fd < 1024; fd++) {
         char link[64], path[4096];
         snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
         ssize_t length = readlink(link, path, sizeof path - 1);
         path[length > 0 ? length : 0] = '\0';
-        if (strstr(path, ".ledger")) {
+        if (strstr(path, ".ledger") || strstr(path, ".cenotrace")) {
             close(fd);
         }
+    }
+}
+
+/* Frees when everybody thinks that it is over: an exit function from before the first call. */
+static addr late[4];
+
+static void free_late(void) {
+    for (int i = 0; i < 4; i++) {
+        if (cu.cuMemFree(late[i])) {
+            _exit(3);
+        }
+    }
+}
+
+static void at_exit(void) {
+    atexit(free_late);
+    start();
+    for (int i = 0; i < 4; i++) {
+        late[i] = work(MIB);
+    }
+}
+
+/* As dlsym's manual has it: what dlerror says is asked after each question. */
+static void ask_dlerror(void) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    (void)dlerror();
+    void *address = dlsym(library, "cuMemAlloc_v2");
+    const char *error = dlerror();
+    printf("%s, %s\n", address ? "found" : "not found", error ? error : "no error");
+}
+
+/* Becomes another program, which runs out of memory. */
+static void become(char **argv) {
+    (void)work(3 * MIB);
+    usleep(300000); /* cenote looks at what is there */
+    execl("/proc/self/exe", argv[0], argv[1], "oom", "16777216", NULL);
+    exit(3);
+}
+
+/* A daemon has no standard streams, and prints all the same. */
+static void no_streams(void) {
+    for (int fd = 0; fd < 3; fd++) {
+        close(fd);
+    }
+    start();
+    (void)work(MIB);
+    for (int fd = 0; fd < 3; fd++) {
+        (void)!write(fd, "printed", strlen("printed"));
+    }
+}
+
+/* Closes what it did not open itself, and has files of its own by the same numbers. */
+static void own_files(const char *folder) {
+    enum { FILES = 64 };
+    close_ours();
+    for (int i = 0; i < FILES; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/own%d", folder, i);
+        int fd = creat(path, 0600);
+        if (fd < 0 || write(fd, "own", 3) != 3) {
+            exit(3);
+        }
+    }
+    for (int i = 0; i < 20000; i++) {
+        (void)work(512);
+    }
+}
+
+/* What a reset ends is no block any more, and what comes after it is served again. */
+static void reset(void) {
+    for (int i = 0; i < 3; i++) {
+        start();
+        addr gone = work(5 * MIB), at = work(MIB);
+        need(cu.cuMemFree(at));
+        need(cu.cuDevicePrimaryCtxReset(0));
+        printf("late %u\n", cu.cuMemFree(gone));
     }
 }
 
@@ -228,8 +306,27 @@ int main(int argc, char **argv) {
         forks();
         return 0;
     }
+    if (!strcmp(what, "atexit")) {
+        at_exit();
+        return 0;
+    }
+    if (!strcmp(what, "dlerror")) {
+        ask_dlerror();
+        return 0;
+    }
+    if (!strcmp(what, "nostreams")) {
+        no_streams();
+        return 0;
+    }
+    if (!strcmp(what, "reset")) {
+        reset();
+        return 0;
+    }
+    if (!strcmp(what, "chdir")) {
+        (void)!chdir("/");
+    }
     start();
-    if (!strcmp(what, "leak")) {
+    if (!strcmp(what, "leak") || !strcmp(what, "chdir")) {
         leak(a, b);
     } else if (!strcmp(what, "oom")) {
         oom(a);
@@ -249,8 +346,12 @@ int main(int argc, char **argv) {
     } else if (!strcmp(what, "ipc")) {
         ipc();
     } else if (!strcmp(what, "closefds")) {
-        close_ledger();
+        close_ours();
         leak(a, 0);
+    } else if (!strcmp(what, "exec")) {
+        become(argv);
+    } else if (!strcmp(what, "ownfiles")) {
+        own_files(argv[3]);
     } else if (!strcmp(what, "killed")) {
         leak(a, 0);
         raise(SIGKILL);

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-CENOTE, DRIVER, PROGRAM = sys.argv[1:4]
+CENOTE, DRIVER, PROGRAM = (os.path.abspath(path) for path in sys.argv[1:4])
 MIB = 1 << 20
 CLEAN = re.compile("^CENOTE_")
 
@@ -209,8 +209,122 @@ def test_json():
         assert process["leaks"]["leaked_bytes"] == 4 * MIB, told
 
 
+def test_exit_functions():
+    """What a program frees when it exits was freed, by whoever gave it."""
+    for words in ((), ("--pool",)):
+        status(run("--error-exitcode", 9, *words, "--", PROGRAM, "dlsym", "atexit"), 0)
+
+
+def test_dlerror():
+    """A program that asks dlerror after dlsym hears of its own questions only."""
+    done = run("--", PROGRAM, "linked", "dlerror")
+    check(done.stdout == "found, no error\n", "the interposer's errors show", done)
+
+
+def test_exec():
+    """A process that becomes another program is watched on."""
+    done = run("--", PROGRAM, "proc", "exec")
+    status(done, 0)
+    says(done, "cenote: out of memory: program proc oom")
+
+
+def test_standard_streams():
+    """No file of cenote's has the number of a stream that the program prints to."""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "t.cenotrace"
+        done = run("--leaks", "--trace", trace, "--", PROGRAM, "dlsym", "nostreams")
+        status(done, 0)
+        says(done, "NEVER FREED: 1.00 MiB")
+        assert b"printed" not in trace.read_bytes()
+        status(subprocess.run([CENOTE, "explain", trace], capture_output=True, text=True), 0)
+
+
+def test_own_files():
+    """Files that a program opens by numbers that were cenote's stay the program's."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = run("--leaks", "--trace", Path(folder) / "t.cenotrace", "--", PROGRAM, "dlsym", "ownfiles", folder)
+        status(done, 0)
+        says(done, "in 20,000 allocations")
+        lines = [line for line in done.stderr.splitlines() if "writing failed" in line]
+        check(len(lines) == 1, "it does not say once that the trace ends", done)
+        for file in Path(folder).glob("own*"):
+            assert file.read_bytes() == b"own", f"{file} has {file.stat().st_size} bytes"
+
+
+def test_reset():
+    """A pool ends with the context that it is in, without a word, and begins anew."""
+    done = run("--pool", "--", PROGRAM, "proc", "reset")
+    status(done, 0)
+    silent(done)
+    check(done.stdout == run("--", PROGRAM, "proc", "reset").stdout, "it is not as with the driver", done)
+
+
+def test_relative_folder():
+    """The program may change its folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [CENOTE, "run", "--leaks", "--", PROGRAM, "dlsym", "chdir", "2"]
+        env = environment(CENOTE_LEDGER_DIR="ledgers")
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=env, cwd=folder)
+        status(done, 0)
+        says(done, "NEVER FREED: 2.00 MiB")
+        assert not os.listdir(Path(folder) / "ledgers")
+
+
+def ignore_children():
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+
+def test_children_ignored():
+    """An exit status is kept also where whoever starts cenote ignores its children."""
+    words = [CENOTE, "run", "--", PROGRAM, "dlsym", "exit", "5"]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment(), preexec_fn=ignore_children)
+    status(done, 5)
+
+
+def test_same_number():
+    """A run that was killed may have had our number, and one in another container may have it now."""
+    for locked, names in ((False, 0), (True, 1)):
+        with tempfile.TemporaryDirectory() as folder:
+            # The shell's number is the one that cenote gets.
+            begin = 'd=$CENOTE_LEDGER_DIR/run-$$; mkdir "$d"; : >"$d/traced"; echo x >"$d/9-run.ledger"; '
+            lock = 'exec 9<"$d"; flock 9; ' if locked else ""  # which stays with another open file
+            words = ["sh", "-c", begin + lock + 'exec "$@"', "sh", CENOTE, "run", "--leaks"]
+            words += ["--trace", f"{folder}/t", "--", PROGRAM, "dlsym", "leak", "1"]
+            env = environment(CENOTE_LEDGER_DIR=folder)
+            done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=env)
+            status(done, 0)
+            check("9-run.ledger" not in done.stderr, "it takes another run's ledgers for its own", done)
+            assert os.path.exists(f"{folder}/t")
+            assert len([name for name in os.listdir(folder) if name.startswith("run-")]) == names
+
+
+def close_streams():
+    for fd in range(3):
+        os.close(fd)
+
+
+def test_own_streams():
+    """Where cenote itself has no streams, what it says goes into no file, and the program has none either."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [CENOTE, "run", "--leaks", "--json", f"{folder}/x", "--", PROGRAM, "dlsym", "fork"]
+        done = subprocess.run(words, env=environment(), preexec_fn=close_streams)
+        assert done.returncode == 0, done.returncode
+        assert len(json.loads(Path(f"{folder}/x").read_text())["processes"]) == 2
+        see = f"readlink /proc/$$/fd/0 /proc/$$/fd/2 >{folder}/streams; true"
+        subprocess.run([CENOTE, "run", "sh", "-c", see], env=environment(), preexec_fn=close_streams)
+        assert Path(f"{folder}/streams").read_text() == "", "the program has streams that it had not"
+
+
 def test_refused():
     """Programs that nothing can be preloaded into."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "small"
+        program.write_bytes(b"\x7fELF\x01\x01\x01" + bytes(100))
+        program.chmod(0o755)
+        done = run("--", program)
+        status(done, 126)
+        says(done, "is no 64-bit program")
+        assert len(done.stderr.splitlines()) == 1, done.stderr
     if os.geteuid() == 0:
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder) / "setuid"

@@ -92,7 +92,8 @@ def _name() -> str:
     for file in sorted((library_headers() / "cenote").glob("*.h")):
         digest.update(file.read_bytes())
     digest.update(f"{_lib.path()} {torch.__version__} {torch.__file__} {sys.platform}".encode())
-    return f"torch-{torch.__version__}-{digest.hexdigest()[:16]}.so"
+    # By its name, frames in it count as cenote's own in stacks.
+    return f"libcenote_torch-{torch.__version__}-{digest.hexdigest()[:16]}.so"
 
 
 def _compiler() -> List[str]:

@@ -7,11 +7,14 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fault.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/version.h"
@@ -27,6 +30,29 @@ static void each_status_has_a_name_and_a_text(void **state) {
     assert_string_equal(cen_status_name((cen_status)-999), "CEN_ERR_?");
     assert_string_equal(cen_status_text((cen_status)1), "unknown status");
     assert_string_equal(cen_version(), CENI_VERSION);
+}
+
+static void a_file_is_known_by_what_it_is(void **state) {
+    (void)state;
+    int in = dup(STDIN_FILENO), fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_true(dup2(fd, STDIN_FILENO) == STDIN_FILENO);
+    int moved = ceni_fd_move(STDIN_FILENO);
+    assert_true(moved > STDERR_FILENO);
+    assert_int_equal(fcntl(moved, F_GETFD), FD_CLOEXEC);
+    assert_int_equal(fcntl(STDIN_FILENO, F_GETFD), -1);
+    assert_true(in < 0 || dup2(in, STDIN_FILENO) == STDIN_FILENO);
+    assert_int_equal(ceni_fd_move(moved), moved);
+    assert_int_equal(ceni_fd_move(-1), -1);
+    ceni_fd_id id = ceni_fd_identify(moved);
+    assert_true(ceni_fd_is(moved, id) && ceni_fd_is(fd, id));
+    close(moved);
+    assert_false(ceni_fd_is(moved, id));
+    assert_false(ceni_fd_is(-1, ceni_fd_identify(-1)));
+    int other = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+    assert_false(ceni_fd_is(other, id));
+    close(other);
+    close(fd);
+    close(in);
 }
 
 typedef struct sink {
@@ -176,6 +202,7 @@ static void exactly_one_call_fails_among_threads(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_status_has_a_name_and_a_text),
+        cmocka_unit_test(a_file_is_known_by_what_it_is),
         cmocka_unit_test(a_message_reaches_the_sink_up_to_its_level),
         cmocka_unit_test(the_last_error_is_the_threads_and_told_once),
         cmocka_unit_test(an_array_grows_and_stays_when_it_cannot),

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <sys/file.h>
 
 #include "base/fault.h"
 #include "holders_world.h"
@@ -169,6 +170,25 @@ static void leaves_alone(void) {
     EXPECT(!exists(path) && !exists(in_world("", gone, "run")));
 }
 
+/* A run in another container has its folder locked: what its processes left is its own to read. */
+static void leaves_locked(void) {
+    char folder[32], path[128];
+    pid_t gone = start_holder("", "run");
+    snprintf(folder, sizeof folder, "run-%d/", gone);
+    make_folder(folder);
+    snprintf(path, sizeof path, "%s/%s", world, folder);
+    int lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    EXPECT(!flock(lock, LOCK_EX));
+    pid_t pid = start_holder(folder, "run");
+    kill_holder(gone);
+    kill_holder(pid);
+    cen_holders_free(look());
+    EXPECT(exists(in_world(folder, pid, "run")));
+    close(lock);
+    cen_holders_free(look());
+    EXPECT(!exists(path));
+}
+
 /* Of living processes that NVML does not list, as in some containers, the ledger tells. */
 static void takes_unlisted(void) {
     pid_t pid = start_holder("", "run");
@@ -288,6 +308,7 @@ CASE(tells_orphans)
 CASE(tells_reused)
 CASE(tells_restarted)
 CASE(leaves_alone)
+CASE(leaves_locked)
 CASE(takes_unlisted)
 CASE(cleans_names)
 CASE(tells_used)
@@ -299,9 +320,9 @@ int main(void) {
         cmocka_unit_test(test_joins),           cmocka_unit_test(test_takes_allocators),
         cmocka_unit_test(test_tells_orphans),   cmocka_unit_test(test_tells_reused),
         cmocka_unit_test(test_tells_restarted), cmocka_unit_test(test_leaves_alone),
-        cmocka_unit_test(test_takes_unlisted),  cmocka_unit_test(test_cleans_names),
-        cmocka_unit_test(test_tells_used),      cmocka_unit_test(test_fails),
-        cmocka_unit_test(test_survives_faults),
+        cmocka_unit_test(test_leaves_locked),   cmocka_unit_test(test_takes_unlisted),
+        cmocka_unit_test(test_cleans_names),    cmocka_unit_test(test_tells_used),
+        cmocka_unit_test(test_fails),           cmocka_unit_test(test_survives_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

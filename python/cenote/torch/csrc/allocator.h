@@ -152,7 +152,8 @@ class Allocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPluggabl
     void note_taken(void *ptr, Block block);
     [[noreturn]] void fail(c10::DeviceIndex device, size_t size, cudaStream_t stream,
                            cen_status status);
-    std::string explanation(c10::DeviceIndex device, uint64_t free_bytes);
+    void note_segments(c10::DeviceIndex device, bool there);
+    std::string explanation(c10::DeviceIndex device);
     Context context_for(native::RecordContext wanted);
     void record(caching::TraceEntry::Action action, c10::DeviceIndex device, size_t addr,
                 size_t size, cudaStream_t stream, const PrivatePool *pool, Context context);

@@ -9,6 +9,8 @@ namespace {
 
 using Action = caching::TraceEntry::Action;
 
+enum { READER_WAIT_MS = 2000 }; // for `cenote run` to read what is held when memory runs out
+
 thread_local std::vector<std::string> compile_contexts;
 
 std::string human(uint64_t bytes) {
@@ -301,16 +303,11 @@ native::SnapshotInfo Allocator::snapshot(MempoolId_t id, bool include_traces) {
 
 // ---- failure ----
 
-/* The words of `cenote explain` on what is held now; "" if they cannot be had. */
-std::string Allocator::explanation(c10::DeviceIndex index, uint64_t) {
-    cen_ledger *ledger = options_.ledger;
-    if (!ledger) {
-        return "";
-    }
-    Device &d = *devices_[index];
+/* What the pool holds, as it is when memory ran out: the ledger knows blocks only until then. */
+void Allocator::note_segments(c10::DeviceIndex index, bool there) {
     std::vector<cen_pool_block_info> segments;
     const cen_pool_block_info *last = nullptr;
-    const std::vector<cen_pool_block_info> blocks = walk(d.pool.load());
+    const std::vector<cen_pool_block_info> blocks = walk(devices_[index]->pool.load());
     for (const auto &b : blocks) {
         if (begins_segment(last, b)) {
             segments.push_back(b);
@@ -320,6 +317,11 @@ std::string Allocator::explanation(c10::DeviceIndex index, uint64_t) {
         last = &b;
     }
     for (const auto &s : segments) {
+        if (!there) {
+            (void)cen_ledger_remove(options_.ledger, CEN_LEDGER_SEGMENT, (unsigned)index, s.addr,
+                                    nullptr); // one that changed meanwhile stays until the next time
+            continue;
+        }
         cen_ledger_entry entry = {};
         entry.key = s.addr;
         entry.bytes = s.bytes;
@@ -327,8 +329,13 @@ std::string Allocator::explanation(c10::DeviceIndex index, uint64_t) {
         entry.stack = CEN_LEDGER_NO_STACK;
         entry.device = (uint16_t)index;
         entry.kind = CEN_LEDGER_SEGMENT;
-        (void)cen_ledger_add(ledger, &entry);
+        (void)cen_ledger_add(options_.ledger, &entry); // one that is lost is counted there
     }
+}
+
+/* The words of `cenote explain` on what is held now; "" if they cannot be had. */
+std::string Allocator::explanation(c10::DeviceIndex index) {
+    Device &d = *devices_[index];
     std::string text;
     cen_ledger_view *view = nullptr;
     cen_snapshot *snapshot = nullptr;
@@ -340,7 +347,7 @@ std::string Allocator::explanation(c10::DeviceIndex index, uint64_t) {
     options.device_total_bytes = d.total;
     options.cap_bytes =
         d.fraction < 1 ? (uint64_t)(d.fraction * (double)d.total) : options_.limit_bytes;
-    if (!cen_ledger_look(ledger, &view) && !cen_ledger_view_snapshot(view, &snapshot) &&
+    if (!cen_ledger_look(options_.ledger, &view) && !cen_ledger_view_snapshot(view, &snapshot) &&
         !cen_explain(snapshot, &options, &explanation) && !cen_explain_text(explanation, &words)) {
         text = words;
     }
@@ -348,9 +355,6 @@ std::string Allocator::explanation(c10::DeviceIndex index, uint64_t) {
     cen_explanation_free(explanation);
     cen_snapshot_free(snapshot);
     cen_ledger_view_free(view);
-    for (const auto &s : segments) {
-        (void)cen_ledger_remove(ledger, CEN_LEDGER_SEGMENT, (unsigned)index, s.addr, nullptr);
-    }
     return text;
 }
 
@@ -361,9 +365,14 @@ void Allocator::fail(c10::DeviceIndex index, size_t size, cudaStream_t stream, c
     Device &d = device_of(index);
     cen_pool_failure f = {};
     (void)cen_pool_last_failure(d.pool.load(), &f); // zeros if there is none
+    std::string why;
     if (options_.ledger) {
+        note_segments(index, true);
         (void)cen_ledger_failed(options_.ledger, (unsigned)index, size, f.device_free_bytes,
-                                (uint64_t)stream, cen_ledger_stack_here(options_.ledger, 0), 2000);
+                                (uint64_t)stream, cen_ledger_stack_here(options_.ledger, 0),
+                                READER_WAIT_MS); // kept for readers; the error below says it too
+        why = explanation(index);
+        note_segments(index, false);
     }
     std::vector<native::OutOfMemoryObserver> observers;
     Context context = context_for(native::RecordContext::STATE);
@@ -374,7 +383,6 @@ void Allocator::fail(c10::DeviceIndex index, size_t size, cudaStream_t stream, c
             record(Action::OOM, index, f.device_free_bytes, size, stream, nullptr, context);
         }
     }
-    std::string why = explanation(index, f.device_free_bytes);
     uint64_t limit = f.limit_bytes == UINT64_MAX ? 0 : f.limit_bytes;
     c10::reportOutOfMemoryToProfiler((int64_t)size, f.live_bytes, f.reserved_bytes,
                                      c10::Device(c10::DeviceType::CUDA, index));

@@ -1,0 +1,26 @@
+#include "base/fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int ceni_fd_move(int fd) {
+    if (fd < 0 || fd > STDERR_FILENO) {
+        return fd;
+    }
+    int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), error = errno;
+    close(fd);
+    errno = error;
+    return moved;
+}
+
+ceni_fd_id ceni_fd_identify(int fd) {
+    struct stat st;
+    return fstat(fd, &st) ? (ceni_fd_id){0} : (ceni_fd_id){st.st_dev, st.st_ino};
+}
+
+bool ceni_fd_is(int fd, ceni_fd_id id) {
+    ceni_fd_id now = ceni_fd_identify(fd);
+    return now.inode && now.device == id.device && now.inode == id.inode;
+}

@@ -1,0 +1,28 @@
+/* Files that the library keeps open in somebody else's program.
+ *
+ * A program may have closed its standard streams, and would write what it prints into a file that
+ * got one of their numbers: none of ours does. And it may close whatever it did not open itself,
+ * after which the number is another file's, which the program owns: so a file is known by what it
+ * is, and asked before it is written to or closed. */
+#ifndef CENI_FD_H
+#define CENI_FD_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+typedef struct ceni_fd_id {
+    dev_t device;
+    ino_t inode;
+} ceni_fd_id;
+
+/* Moves a file that was just opened above the standard streams. The number to use, which closes on
+ * exec; -1 with errno, and the file closed. fd < 0 is returned as it is. */
+int ceni_fd_move(int fd);
+
+/* What the file is; all zero if that cannot be told. */
+ceni_fd_id ceni_fd_identify(int fd);
+
+/* Whether the number is still that file's. */
+bool ceni_fd_is(int fd, ceni_fd_id id);
+
+#endif
