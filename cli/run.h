@@ -10,7 +10,8 @@
 
 #include "cenote/ledger.h"
 
-enum { RUN_PATH = 4096, RUN_CANNOT = 126, RUN_NOT_FOUND = 127 }; /* exit statuses, as a shell's */
+enum { RUN_PATH = 4096 };                       /* bytes of a path, with its end */
+enum { RUN_CANNOT = 126, RUN_NOT_FOUND = 127 }; /* exit statuses, as a shell's */
 
 typedef struct run_options {
     bool help, pool, leaks, watch, no_stacks, torch, ledger;
@@ -44,7 +45,7 @@ typedef struct run_process {
     uint32_t steps;
     uint64_t failures, looked_adds;
     struct run_growth *growth;
-    char *reconciled; /* what it held when it was looked at last */
+    char *held_text; /* who held what when it was looked at last, beside what NVML said */
 } run_process;
 
 typedef struct run_watcher {
@@ -67,7 +68,8 @@ void run_growth_free(struct run_growth *growth);
 
 /* Texts about a ledger (run_report.c); the caller frees them. */
 char *run_owners_text(cen_ledger_view *view, bool reconcile);
-void run_autopsy(cen_ledger_view *view, const run_options *options, bool first);
+/* Says why memory ran out; of a process's first failure all that is known. */
+void run_tell_failure(cen_ledger_view *view, const run_options *options, bool first);
 /* After the end: leaks and the file of --json. How many entries leaked. */
 uint64_t run_report_end(run_watcher *watcher, int status);
 

@@ -76,13 +76,10 @@ static void name(cen_ledger_view *view, const holding *h, int64_t now_us) {
 
 static void compare(cen_ledger_view *view, holding *h, int64_t now_us) {
     if (h->now_bytes <= h->bytes) {
-        h->grown = h->now_bytes < h->bytes ? 0 : h->grown;
+        h->grown = h->now_bytes < h->bytes ? 0 : h->grown; /* it shrank, or stayed as it was */
     } else if (!h->grown++) {
         h->first_bytes = h->bytes;
         h->first_us = now_us;
-    }
-    if (h->now_bytes < h->bytes) {
-        h->first_us = 0;
     }
     h->bytes = h->now_bytes;
     h->count = h->now_count;

@@ -1,5 +1,4 @@
-/* What `cenote run` says about a ledger: whose the memory is, why it ran out, what was never freed.
- */
+/* What `cenote run` says of a ledger: whose memory it is, why it ran out, what was never freed. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,23 +18,11 @@ typedef struct row {
     uint64_t count;
 } row;
 
-static bool is_summed(unsigned kind) {
-    switch (kind) {
-#define SUMMED(name, value, text, summed)                                                          \
-    case CEN_LEDGER_##name:                                                                        \
-        return summed;
-        CEN_LEDGER_KIND_MAP(SUMMED)
-#undef SUMMED
-    default:
-        return false;
-    }
-}
-
 /* Most bytes first; what is not summed comes last. */
 static int by_bytes(const void *a, const void *b) {
     const row *x = a, *y = b;
-    if (is_summed(x->kind) != is_summed(y->kind)) {
-        return is_summed(x->kind) ? -1 : 1;
+    if (cen_ledger_kind_is_summed(x->kind) != cen_ledger_kind_is_summed(y->kind)) {
+        return cen_ledger_kind_is_summed(x->kind) ? -1 : 1;
     }
     return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : strcmp(x->owner, y->owner);
 }
@@ -106,10 +93,10 @@ static void put_device(FILE *out, cen_ledger_view *view, unsigned number, bool r
             device && device->name[0] ? device->name : "unnamed");
     for (size_t i = 0; i < count; i++) {
         const char *kind = cen_ledger_kind_text((cen_ledger_kind)rows[i].kind);
-        sum += is_summed(rows[i].kind) ? rows[i].bytes : 0;
+        sum += cen_ledger_kind_is_summed(rows[i].kind) ? rows[i].bytes : 0;
         put_bytes(out, rows[i].bytes);
         fprintf(out, "  %-16s %s, %" PRIu64 "%s\n", rows[i].owner, kind, rows[i].count,
-                is_summed(rows[i].kind) ? "" : " (not added)");
+                cen_ledger_kind_is_summed(rows[i].kind) ? "" : " (not added)");
     }
     put_bytes(out, sum);
     fprintf(out, "  in all\n");
@@ -157,7 +144,7 @@ static void explain(cen_ledger_view *view, const run_options *options,
     cen_snapshot_free(snapshot);
 }
 
-void run_autopsy(cen_ledger_view *view, const run_options *options, bool first) {
+void run_tell_failure(cen_ledger_view *view, const run_options *options, bool first) {
     size_t count = 0;
     const cen_ledger_info *info = cen_ledger_view_info(view);
     const cen_ledger_failure *failures = cen_ledger_view_failures(view, &count);
@@ -208,8 +195,8 @@ static uint64_t report(const run_watcher *watcher, const run_process *process, F
         return 0;
     }
     if (watcher->options->ledger) {
-        char *owners = process->reconciled ? NULL : run_owners_text(view, false);
-        run_say_text(process->reconciled ? process->reconciled : owners ? owners : "");
+        char *owners = process->held_text ? NULL : run_owners_text(view, false);
+        run_say_text(process->held_text ? process->held_text : owners ? owners : "");
         free(owners);
     }
     if (watcher->options->leaks && !cen_ledger_leaks_text(view, 0, &text, &leaked)) {

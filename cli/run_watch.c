@@ -57,7 +57,7 @@ static run_process *enter(run_watcher *watcher, const char *name) {
 static void forget(run_process *process) {
     cen_ledger_watch_close(process->watch);
     run_growth_free(process->growth);
-    free(process->reconciled);
+    free(process->held_text);
 }
 
 /* Opens the ledger if it is new. A process that becomes another program by exec begins another file
@@ -100,7 +100,7 @@ static void look_at_failures(const run_watcher *watcher, run_process *process, u
     cen_ledger_view *view = run_read(watcher, process);
     cen_ledger_watch_answer(process->watch);
     if (view) {
-        run_autopsy(view, watcher->options, first);
+        run_tell_failure(view, watcher->options, first);
     }
     cen_ledger_view_free(view);
 }
@@ -117,8 +117,8 @@ static void look_at_all(const run_watcher *watcher, run_process *process) {
     if (watcher->options->ledger && !info->closed) {
         char *text = run_owners_text(view, true);
         if (text) {
-            free(process->reconciled);
-            process->reconciled = text;
+            free(process->held_text);
+            process->held_text = text;
         }
     }
     cen_ledger_view_free(view);
@@ -140,8 +140,7 @@ void run_look(run_watcher *watcher) {
         }
         bool stepped = watcher->options->watch && steps != process->steps;
         process->steps = steps;
-        if (((whole || stepped) && watcher->options->watch) ||
-            (whole && watcher->options->ledger)) {
+        if (stepped || (whole && (watcher->options->watch || watcher->options->ledger))) {
             look_at_all(watcher, process);
         }
     }

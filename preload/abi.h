@@ -4,6 +4,7 @@
 #define CENI_PRELOAD_ABI_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 typedef unsigned pl_result; /* enums of the driver have no negative values: unsigned int */
 typedef unsigned pl_enum;
@@ -13,6 +14,9 @@ typedef unsigned pl_addr_v1; /* of the first ABI, from before CUDA 3.2 */
 typedef unsigned long long pl_page;
 typedef unsigned long long pl_flags;
 typedef void *pl_ptr; /* contexts, streams, modules, graphs, pools, arrays */
+
+#define PL_STREAM_LEGACY     ((pl_ptr)(uintptr_t)1) /* CU_STREAM_LEGACY */
+#define PL_STREAM_PER_THREAD ((pl_ptr)(uintptr_t)2) /* CU_STREAM_PER_THREAD */
 
 enum {
     PL_SUCCESS = 0,

@@ -21,19 +21,6 @@ void pl_fork_account(void) {
     }
 }
 
-static bool is_summed(cen_ledger_kind kind) {
-    switch (kind) {
-#define SUMMED(name, value, text, summed)                                                          \
-    case CEN_LEDGER_##name:                                                                        \
-        return summed;
-        CEN_LEDGER_KIND_MAP(SUMMED)
-#undef SUMMED
-    case CEN_LEDGER_KINDS:
-        break;
-    }
-    return false;
-}
-
 /* Whose events a trace is to have: what a program asks for itself. A pool traces its own. */
 static bool is_traced(cen_ledger_kind kind) {
     return kind == CEN_LEDGER_MEMORY || kind == CEN_LEDGER_ASYNC || kind == CEN_LEDGER_MANAGED;
@@ -72,14 +59,13 @@ bool pl_ask(pl_request *request, cen_ledger_kind kind, int device, uint64_t byte
     request->device = device;
     request->bytes = bytes;
     request->stream = (uintptr_t)stream;
-    request->counted =
-        pl_set.limit != UINT64_MAX && device >= 0 && is_summed(kind) && pl_ledger() != NULL;
+    request->counted = pl_set.limit != UINT64_MAX && device >= 0 &&
+                       cen_ledger_kind_is_summed(kind) && pl_ledger() != NULL;
     if (!request->counted || has_room(device, bytes)) {
         return true;
     }
     request->counted = false;
-    if (request->before != PL_POOL) { /* a pool has other ways still, and says itself that it failed
-                                       */
+    if (request->before != PL_POOL) { /* a pool has other ways still, and says when it fails */
         pl_failed(device, bytes, request->stream);
     }
     return false;
@@ -145,6 +131,13 @@ void pl_restore(const cen_ledger_entry *entry) {
     if (is_traced((cen_ledger_kind)entry->kind)) {
         cen_trace_alloc(entry->device, entry->key, entry->bytes, (cen_stream)entry->stream);
     }
+}
+
+pl_result pl_ended(bool ended, const cen_ledger_entry *entry, pl_result result) {
+    if (ended && result != PL_SUCCESS) {
+        pl_restore(entry);
+    }
+    return result;
 }
 
 void pl_rename(cen_ledger_kind kind, uint64_t key, uint64_t new_key) {

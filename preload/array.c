@@ -48,6 +48,12 @@ static uint64_t bytes_of(const pl_array3d_desc *desc, unsigned levels) {
     return bytes;
 }
 
+/* Of two dimensions, in the form of three. */
+static pl_array3d_desc plane(size_t width, size_t height, pl_enum format, unsigned channels) {
+    return (pl_array3d_desc){
+        .width = width, .height = height, .format = format, .channels = channels};
+}
+
 typedef struct making {
     pl_request request;
     pl_measure measure;
@@ -67,10 +73,12 @@ static making begin(int before, const pl_array3d_desc *desc, unsigned levels) {
 
 static pl_result finish(making *m, pl_result result, pl_ptr *array) {
     int64_t bytes = 0;
-    if (m->measured && result == PL_SUCCESS && pl_measure_end(&m->measure, &bytes)) {
-        m->request.bytes = bytes > 0 ? (uint64_t)bytes : 0;
+    uint64_t key = result == PL_SUCCESS ? (uintptr_t)*array : 0;
+    bool measured = m->measured && result == PL_SUCCESS && pl_measure_end(&m->measure, &bytes);
+    result = pl_done(&m->request, result, key);
+    if (measured && bytes > 0) {
+        pl_set_bytes(m->request.kind, m->request.device, key, (uint64_t)bytes);
     }
-    result = pl_done(&m->request, result, result == PL_SUCCESS ? (uintptr_t)*array : 0);
     return pl_leave(m->request.before, result);
 }
 
@@ -78,10 +86,7 @@ pl_result cuArrayCreate(pl_ptr *array, const pl_array_desc_v1 *desc) {
     PL_BEGIN(cuArrayCreate, (array, desc))
     pl_array3d_desc wide = {0};
     if (desc) {
-        wide = (pl_array3d_desc){.width = desc->width,
-                                 .height = desc->height,
-                                 .format = desc->format,
-                                 .channels = desc->channels};
+        wide = plane(desc->width, desc->height, desc->format, desc->channels);
     }
     making m = begin(request.before, desc ? &wide : NULL, 1);
     return m.may ? finish(&m, real->cuArrayCreate(array, desc), array)
@@ -92,10 +97,7 @@ pl_result cuArrayCreate_v2(pl_ptr *array, const pl_array_desc *desc) {
     PL_BEGIN(cuArrayCreate_v2, (array, desc))
     pl_array3d_desc wide = {0};
     if (desc) {
-        wide = (pl_array3d_desc){.width = desc->width,
-                                 .height = desc->height,
-                                 .format = desc->format,
-                                 .channels = desc->channels};
+        wide = plane(desc->width, desc->height, desc->format, desc->channels);
     }
     making m = begin(request.before, desc ? &wide : NULL, 1);
     return m.may ? finish(&m, real->cuArrayCreate_v2(array, desc), array)
@@ -136,20 +138,12 @@ pl_result cuArrayDestroy(pl_ptr array) {
     PL_BEGIN(cuArrayDestroy, (array))
     cen_ledger_entry entry;
     bool ended = pl_end(CEN_LEDGER_ARRAY, (uintptr_t)array, &entry);
-    pl_result result = real->cuArrayDestroy(array);
-    if (ended && result != PL_SUCCESS) {
-        pl_restore(&entry);
-    }
-    return pl_leave(request.before, result);
+    return pl_leave(request.before, pl_ended(ended, &entry, real->cuArrayDestroy(array)));
 }
 
 pl_result cuMipmappedArrayDestroy(pl_ptr array) {
     PL_BEGIN(cuMipmappedArrayDestroy, (array))
     cen_ledger_entry entry;
     bool ended = pl_end(CEN_LEDGER_ARRAY, (uintptr_t)array, &entry);
-    pl_result result = real->cuMipmappedArrayDestroy(array);
-    if (ended && result != PL_SUCCESS) {
-        pl_restore(&entry);
-    }
-    return pl_leave(request.before, result);
+    return pl_leave(request.before, pl_ended(ended, &entry, real->cuMipmappedArrayDestroy(array)));
 }

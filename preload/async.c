@@ -157,11 +157,7 @@ pl_result cuMemPoolDestroy(pl_ptr pool) {
     PL_BEGIN(cuMemPoolDestroy, (pool))
     cen_ledger_entry entry;
     bool ended = pl_end(CEN_LEDGER_POOL, (uintptr_t)pool, &entry);
-    pl_result result = real->cuMemPoolDestroy(pool);
-    if (ended && result != PL_SUCCESS) {
-        pl_restore(&entry);
-    }
-    return pl_leave(request.before, result);
+    return pl_leave(request.before, pl_ended(ended, &entry, real->cuMemPoolDestroy(pool)));
 }
 
 pl_result cuMemPoolTrimTo(pl_ptr pool, size_t keep) {

@@ -43,20 +43,12 @@ pl_result cuMemFreeHost(void *memory) {
     PL_BEGIN(cuMemFreeHost, (memory))
     cen_ledger_entry entry;
     bool ended = pl_end(CEN_LEDGER_HOST, (uintptr_t)memory, &entry);
-    pl_result result = real->cuMemFreeHost(memory);
-    if (ended && result != PL_SUCCESS) {
-        pl_restore(&entry);
-    }
-    return pl_leave(request.before, result);
+    return pl_leave(request.before, pl_ended(ended, &entry, real->cuMemFreeHost(memory)));
 }
 
 pl_result cuMemHostUnregister(void *memory) {
     PL_BEGIN(cuMemHostUnregister, (memory))
     cen_ledger_entry entry;
     bool ended = pl_end(CEN_LEDGER_HOST, (uintptr_t)memory, &entry);
-    pl_result result = real->cuMemHostUnregister(memory);
-    if (ended && result != PL_SUCCESS) {
-        pl_restore(&entry);
-    }
-    return pl_leave(request.before, result);
+    return pl_leave(request.before, pl_ended(ended, &entry, real->cuMemHostUnregister(memory)));
 }

@@ -9,7 +9,7 @@
 
 #include "cenote/holders.h"
 
-static bool look(int device, int by, uint64_t *used) {
+static bool look(int device, enum pl_measured_by by, uint64_t *used) {
     size_t free_bytes = 0, total = 0;
     uint64_t all = 0, own = CEN_BYTES_UNKNOWN;
     if (by == PL_BY_DRIVER) {
@@ -33,18 +33,21 @@ static uint64_t held(int device) {
     return pl_ledger() ? cen_ledger_held_bytes(pl_ledger(), (unsigned)device) : 0;
 }
 
+static bool begin_by(pl_measure *m, enum pl_measured_by by) {
+    bool told = look(m->device, by, &m->used);
+    m->by = told ? by : PL_NOT;
+    return told;
+}
+
+/* The driver tells of the device of the calling thread's context alone. */
 pl_measure pl_measure_begin(int device, bool without_context) {
     pl_measure m = {.device = device >= 0 ? device : pl_device_now(), .by = PL_NOT};
     if (m.device < 0 || !pl_ledger() || pl_capturing()) {
         return m;
     }
-    static const int ways[] = {PL_BY_NVML_OWN, PL_BY_NVML, PL_BY_DRIVER};
-    size_t first = without_context ? 0 : 2;
-    size_t count = pl_device_now() == m.device ? 3 : 2;
-    for (size_t i = first; i < count && m.by == PL_NOT; i++) {
-        if (look(m.device, ways[i], &m.used)) {
-            m.by = (unsigned)ways[i];
-        }
+    bool told = without_context && (begin_by(&m, PL_BY_NVML_OWN) || begin_by(&m, PL_BY_NVML));
+    if (!told && pl_device_now() == m.device) {
+        (void)begin_by(&m, PL_BY_DRIVER);
     }
     m.held = held(m.device);
     return m;
@@ -52,8 +55,7 @@ pl_measure pl_measure_begin(int device, bool without_context) {
 
 bool pl_measure_end(const pl_measure *measure, int64_t *bytes) {
     uint64_t used = 0;
-    if (measure->by == PL_NOT || pl_capturing() ||
-        !look(measure->device, (int)measure->by, &used)) {
+    if (measure->by == PL_NOT || pl_capturing() || !look(measure->device, measure->by, &used)) {
         return false;
     }
     *bytes = (int64_t)(used - measure->used) - (int64_t)(held(measure->device) - measure->held);

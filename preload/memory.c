@@ -29,34 +29,36 @@ pl_result cuMemAlloc(pl_addr_v1 *addr, unsigned size) {
     return pl_leave(request.before, result);
 }
 
-/* Rows are padded as the driver likes; what is charged first is without padding. */
+/* Rows are padded as the driver likes. What the limit is asked for is without the padding. */
+static pl_result pitched(pl_request *request, pl_result result, uint64_t addr, uint64_t bytes) {
+    result = pl_done(request, result, addr);
+    if (result == PL_SUCCESS) {
+        pl_set_bytes(request->kind, request->device, addr, bytes);
+    }
+    return result;
+}
+
 pl_result cuMemAllocPitch_v2(pl_addr *addr, size_t *pitch, size_t width, size_t height,
                              unsigned element) {
     PL_BEGIN(cuMemAllocPitch_v2, (addr, pitch, width, height, element))
-    pl_result result = PL_OUT_OF_MEMORY;
-    int device = pl_device_now();
-    if (pl_ask(&request, CEN_LEDGER_MEMORY, device, (uint64_t)width * height, NULL)) {
-        result = real->cuMemAllocPitch_v2(addr, pitch, width, height, element);
-        result = pl_done(&request, result, addr ? *addr : 0);
+    if (!pl_ask(&request, CEN_LEDGER_MEMORY, pl_device_now(), (uint64_t)width * height, NULL)) {
+        return pl_leave(request.before, PL_OUT_OF_MEMORY);
     }
-    if (result == PL_SUCCESS) {
-        pl_set_bytes(CEN_LEDGER_MEMORY, device, *addr, (uint64_t)*pitch * height);
-    }
+    pl_result result = real->cuMemAllocPitch_v2(addr, pitch, width, height, element);
+    bool made = result == PL_SUCCESS;
+    result = pitched(&request, result, made ? *addr : 0, made ? (uint64_t)*pitch * height : 0);
     return pl_leave(request.before, result);
 }
 
 pl_result cuMemAllocPitch(pl_addr_v1 *addr, unsigned *pitch, unsigned width, unsigned height,
                           unsigned element) {
     PL_BEGIN(cuMemAllocPitch, (addr, pitch, width, height, element))
-    pl_result result = PL_OUT_OF_MEMORY;
-    int device = pl_device_now();
-    if (pl_ask(&request, CEN_LEDGER_MEMORY, device, (uint64_t)width * height, NULL)) {
-        result = real->cuMemAllocPitch(addr, pitch, width, height, element);
-        result = pl_done(&request, result, addr ? *addr : 0);
+    if (!pl_ask(&request, CEN_LEDGER_MEMORY, pl_device_now(), (uint64_t)width * height, NULL)) {
+        return pl_leave(request.before, PL_OUT_OF_MEMORY);
     }
-    if (result == PL_SUCCESS) {
-        pl_set_bytes(CEN_LEDGER_MEMORY, device, *addr, (uint64_t)*pitch * height);
-    }
+    pl_result result = real->cuMemAllocPitch(addr, pitch, width, height, element);
+    bool made = result == PL_SUCCESS;
+    result = pitched(&request, result, made ? *addr : 0, made ? (uint64_t)*pitch * height : 0);
     return pl_leave(request.before, result);
 }
 
@@ -89,22 +91,14 @@ pl_result cuMemFree_v2(pl_addr addr) {
     }
     cen_ledger_entry entry;
     bool ended = end_any(addr, &entry);
-    result = real->cuMemFree_v2(addr);
-    if (result != PL_SUCCESS && ended) {
-        pl_restore(&entry);
-    }
-    return pl_leave(request.before, result);
+    return pl_leave(request.before, pl_ended(ended, &entry, real->cuMemFree_v2(addr)));
 }
 
 pl_result cuMemFree(pl_addr_v1 addr) {
     PL_BEGIN(cuMemFree, (addr))
     cen_ledger_entry entry;
     bool ended = end_any(addr, &entry);
-    pl_result result = real->cuMemFree(addr);
-    if (result != PL_SUCCESS && ended) {
-        pl_restore(&entry);
-    }
-    return pl_leave(request.before, result);
+    return pl_leave(request.before, pl_ended(ended, &entry, real->cuMemFree(addr)));
 }
 
 /* Either pointer may be NULL, as some programs have it. What cenote's pool keeps idle is free to

@@ -20,7 +20,7 @@
 #include "cenote/pool.h"
 
 typedef struct member {
-    atomic_int state; /* enum */
+    atomic_int state; /* of those below */
     cen_device *device;
     cen_pool *pool;
     cen_stream idle;        /* ours, on which nothing runs */
@@ -197,12 +197,11 @@ static void free_late(void) {
 }
 
 static bool is_per_thread(pl_ptr stream) {
-    return (uintptr_t)stream == 2;
+    return stream == PL_STREAM_PER_THREAD;
 }
 
 static cen_stream pool_stream(pl_ptr stream) {
-    return (uintptr_t)stream == 1 ? 0
-                                  : (cen_stream)stream; /* CU_STREAM_LEGACY is the default one */
+    return stream == PL_STREAM_LEGACY ? 0 : (cen_stream)stream; /* the default one by its name */
 }
 
 bool pl_pool_free(pl_addr addr, pl_ptr stream, bool async, pl_result *result) {
@@ -328,15 +327,18 @@ static bool look_at(void *arg, const cen_pool_block_info *info) {
 
 /* An address within a block is rare, and looked for in all pools. */
 bool pl_pool_range(pl_addr addr, pl_addr *base, size_t *size) {
-    int only = pl_set.pool ? block_device(addr) : PL_DEVICES;
+    if (!pl_set.pool) {
+        return false;
+    }
     search s = {.addr = addr};
+    int owner = block_device(addr);
     size_t bytes = 0;
-    if (only >= 0 && only < PL_DEVICES &&
-        !cen_pool_block_size(pools.members[only].pool, (void *)(uintptr_t)addr, &bytes)) {
+    if (owner >= 0 &&
+        !cen_pool_block_size(pools.members[owner].pool, (void *)(uintptr_t)addr, &bytes)) {
         s.base = addr;
         s.size = bytes;
     }
-    for (int device = 0; only < 0 && !s.size && device < PL_DEVICES; device++) {
+    for (int device = 0; owner < 0 && !s.size && device < PL_DEVICES; device++) {
         if (opened(device)) {
             (void)cen_pool_walk(pools.members[device].pool, look_at, &s);
         }
@@ -483,7 +485,7 @@ static void grant(pl_addr addr, uint64_t size, int peer) {
 }
 
 void pl_pool_peer(int device, int peer) {
-    if (device >= 0 && peer >= 0) {
+    if (device >= 0 && device < PL_DEVICES && peer >= 0) {
         atomic_fetch_or(&pools.members[device].peers, UINT64_C(1) << peer);
         pl_pages_each_own(device, grant, peer);
     }

@@ -66,8 +66,8 @@ int pl_device_now(void);
 const char *pl_device_uuid(int device);
 uint64_t pl_device_total(int device);
 
-/* A forked child starts afresh: each part forgets what it kept. Only what a signal handler may do.
- */
+/* A forked child starts afresh: each part forgets what it kept. They do only what a signal handler
+ * may do. */
 void pl_fork_resolve(void);
 void pl_fork_account(void);
 void pl_fork_pages(void);
@@ -92,8 +92,7 @@ typedef struct pl_request {
     bool counted; /* against the limit */
 } pl_request;
 
-/* Whether a request may go to the driver: false, with the failure noted, if it goes over the limit.
- */
+/* Whether a request may go to the driver; if it goes over the limit its failure is noted. */
 bool pl_ask(pl_request *request, cen_ledger_kind kind, int device, uint64_t bytes, pl_ptr stream);
 /* What came of it: an entry with the caller's stack, or a failure. Gives `result`. */
 pl_result pl_done(pl_request *request, pl_result result, uint64_t key);
@@ -104,6 +103,8 @@ void pl_drop(pl_request *request);
 bool pl_end(cen_ledger_kind kind, uint64_t key, cen_ledger_entry *entry);
 /* It did not end after all. */
 void pl_restore(const cen_ledger_entry *entry);
+/* The same if the driver refused to free what had an entry. Gives `result`. */
+pl_result pl_ended(bool ended, const cen_ledger_entry *entry, pl_result result);
 /* The entry goes by another key. */
 void pl_rename(cen_ledger_kind kind, uint64_t key, uint64_t new_key);
 /* Sets or adds to what an entry of a measured kind holds, and makes it if it is not there. */
@@ -116,9 +117,11 @@ void pl_show(int device, uint64_t *free_bytes, uint64_t *total_bytes);
 
 /* ---- what is measured around a call (measure.c) ---- */
 
+enum pl_measured_by { PL_NOT, PL_BY_DRIVER, PL_BY_NVML, PL_BY_NVML_OWN };
+
 typedef struct pl_measure {
     int device;
-    enum { PL_NOT, PL_BY_DRIVER, PL_BY_NVML, PL_BY_NVML_OWN } by;
+    enum pl_measured_by by;
     uint64_t used, held;
 } pl_measure;
 
@@ -139,8 +142,7 @@ bool pl_capturing(void);
 bool pl_stream_capturing(pl_ptr stream);
 /* The default stream that NULL means. */
 static inline pl_ptr pl_stream_of(pl_ptr stream, unsigned streams) {
-    return stream || streams == PL_LEGACY ? stream
-                                          : (pl_ptr)(uintptr_t)2; /* CU_STREAM_PER_THREAD */
+    return stream || streams == PL_LEGACY ? stream : PL_STREAM_PER_THREAD;
 }
 
 /* ---- pages (pages.c) ---- */

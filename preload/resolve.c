@@ -215,8 +215,7 @@ void *pl_answer(void *handle, const char *name) {
     return NULL;
 }
 
-/* The flags that choose a default stream; 0: the caller's build decides, which is the legacy one.
- */
+/* Which default stream the flags choose; where none does it is the legacy one. */
 static unsigned streams_of(pl_flags flags) {
     return flags & PL_PER_THREAD ? PL_PER_THREAD : PL_LEGACY;
 }

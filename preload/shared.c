@@ -46,11 +46,7 @@ pl_result cuIpcCloseMemHandle(pl_addr addr) {
     PL_BEGIN(cuIpcCloseMemHandle, (addr))
     cen_ledger_entry entry;
     bool ended = pl_end(CEN_LEDGER_IMPORT, addr, &entry);
-    pl_result result = real->cuIpcCloseMemHandle(addr);
-    if (ended && result != PL_SUCCESS) {
-        pl_restore(&entry);
-    }
-    return pl_leave(request.before, result);
+    return pl_leave(request.before, pl_ended(ended, &entry, real->cuIpcCloseMemHandle(addr)));
 }
 
 pl_result cuImportExternalMemory(pl_ptr *memory, const pl_external_desc *desc) {

@@ -93,8 +93,7 @@ static void start_trace(const char *folder) {
     (void)cen_trace_start(path, &options); /* the log says why not */
 }
 
-/* Where the file cannot be made the ledger is kept in memory, so that a limit holds all the same.
- */
+/* Where the file cannot be made the ledger is kept in memory: a limit holds all the same. */
 static void start_ledger(const char *folder) {
     char path[4200];
     snprintf(path, sizeof path, "%s/%d-run.ledger", folder, (int)getpid());

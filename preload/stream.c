@@ -60,37 +60,33 @@ pl_result cuStreamDestroy_v2(pl_ptr stream) {
 
 /* ---- captures ---- */
 
-/* It counts before it begins: another thread must not touch the device just then. */
-#define BEGINS(symbol, arguments)                                                                  \
-    PL_BEGIN(symbol, arguments)                                                                    \
-    atomic_fetch_add(&captures, 1);                                                                \
-    pl_result result = real->symbol arguments;                                                     \
-    if (result != PL_SUCCESS) {                                                                    \
-        atomic_fetch_sub(&captures, 1);                                                            \
-    }                                                                                              \
-    return pl_leave(request.before, result);
+/* Defines a hook. A capture counts before it begins: another thread must not touch the device just
+ * then. */
+#define BEGINS(symbol, parameters, arguments)                                                      \
+    pl_result symbol parameters {                                                                  \
+        PL_BEGIN(symbol, arguments)                                                                \
+        atomic_fetch_add(&captures, 1);                                                            \
+        pl_result result = real->symbol arguments;                                                 \
+        if (result != PL_SUCCESS) {                                                                \
+            atomic_fetch_sub(&captures, 1);                                                        \
+        }                                                                                          \
+        return pl_leave(request.before, result);                                                   \
+    }
 
-pl_result cuStreamBeginCapture(pl_ptr stream){BEGINS(cuStreamBeginCapture, (stream))}
+BEGINS(cuStreamBeginCapture, (pl_ptr stream), (stream))
+BEGINS(cuStreamBeginCapture_ptsz, (pl_ptr stream), (stream))
+BEGINS(cuStreamBeginCapture_v2, (pl_ptr stream, pl_enum mode), (stream, mode))
+BEGINS(cuStreamBeginCapture_v2_ptsz, (pl_ptr stream, pl_enum mode), (stream, mode))
+BEGINS(cuStreamBeginCaptureToGraph,
+       (pl_ptr stream, pl_ptr graph, const pl_ptr *after, const void *edges, size_t count,
+        pl_enum mode),
+       (stream, graph, after, edges, count, mode))
+BEGINS(cuStreamBeginCaptureToGraph_ptsz,
+       (pl_ptr stream, pl_ptr graph, const pl_ptr *after, const void *edges, size_t count,
+        pl_enum mode),
+       (stream, graph, after, edges, count, mode))
 
-pl_result cuStreamBeginCapture_ptsz(pl_ptr stream){BEGINS(cuStreamBeginCapture_ptsz, (stream))}
-
-pl_result cuStreamBeginCapture_v2(pl_ptr stream,
-                                  pl_enum mode){BEGINS(cuStreamBeginCapture_v2, (stream, mode))}
-
-pl_result cuStreamBeginCapture_v2_ptsz(pl_ptr stream, pl_enum mode){
-    BEGINS(cuStreamBeginCapture_v2_ptsz, (stream, mode))}
-
-pl_result cuStreamBeginCaptureToGraph(pl_ptr stream, pl_ptr graph, const pl_ptr *after,
-                                      const void *edges, size_t count, pl_enum mode){
-    BEGINS(cuStreamBeginCaptureToGraph, (stream, graph, after, edges, count, mode))}
-
-pl_result cuStreamBeginCaptureToGraph_ptsz(pl_ptr stream, pl_ptr graph, const pl_ptr *after,
-                                           const void *edges, size_t count, pl_enum mode) {
-    BEGINS(cuStreamBeginCaptureToGraph_ptsz, (stream, graph, after, edges, count, mode))
-}
-
-/* An invalid capture ends with an error, but ends; only a stream that did not capture ends nothing.
- */
+/* An invalid capture ends too, with an error. Only a stream that did not capture ends nothing. */
 static pl_result ended(int before, pl_result result, bool captured) {
     unsigned now = atomic_load(&captures);
     while (captured && now && !atomic_compare_exchange_weak(&captures, &now, now - 1)) {

@@ -18,8 +18,8 @@ extern "C" {
 #define CEN_FRAMEWORKS_DEVICES 64
 
 /* What `param` points to: the pool of each device by its number, NULL where there is none. It is
- * the caller's, who puts pools in before they are used and keeps them until their blocks are free.
- */
+ * the caller's, who puts pools in before they are used and keeps them until their blocks are
+ * free. */
 typedef struct cen_frameworks_pools {
     cen_pool *pools[CEN_FRAMEWORKS_DEVICES];
 } cen_frameworks_pools;

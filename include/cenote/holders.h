@@ -35,10 +35,10 @@ typedef struct cen_holder {
                               not list a process that has a ledger */
     bool dead; /* no such process here any more: an orphan, or one of another namespace */
     bool has_ledger;
-    bool
-        physical; /* the ledger is of `cenote run`: it sees all; else only what an allocator took */
-    uint64_t ledger_bytes;                 /* sum of the summed kinds; of an allocator's ledger that
-                                              has none of them, its segments */
+    /* The ledger is of `cenote run`, which sees all; else it has only what an allocator took. */
+    bool physical;
+    /* The sum of the summed kinds; of an allocator's ledger that has none of them, its segments. */
+    uint64_t ledger_bytes;
     uint64_t kind_bytes[CEN_LEDGER_KINDS]; /* of its ledger */
     const cen_holder_owner *owners;        /* of ledger_bytes, most bytes first */
     size_t owner_count;

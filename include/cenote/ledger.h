@@ -57,6 +57,8 @@ typedef enum cen_ledger_kind {
 
 /* The text of a kind, such as "page"; "?" if unknown. */
 CEN_API const char *cen_ledger_kind_text(cen_ledger_kind kind);
+/* Whether entries of a kind are a share of the device's memory of their own; false if unknown. */
+CEN_API bool cen_ledger_kind_is_summed(cen_ledger_kind kind);
 
 typedef struct cen_ledger_entry {
     uint64_t key; /* with kind and device it names the entry */
@@ -101,8 +103,8 @@ CEN_API uint32_t cen_ledger_stack_here(cen_ledger *ledger, unsigned skip);
 CEN_API uint32_t cen_ledger_stack(cen_ledger *ledger, const cen_frame *frames, size_t count);
 
 /* Adds a live entry, and its event. CEN_ERR_BUSY: the key is there already (it is replaced: the
- * writer missed its end); CEN_ERR_HOST_MEMORY, CEN_ERR_IO: there is no room; it is counted as lost.
- */
+ * writer missed its end); CEN_ERR_HOST_MEMORY, CEN_ERR_IO: there is no room; it is counted as
+ * lost. */
 CEN_API cen_status cen_ledger_add(cen_ledger *ledger, const cen_ledger_entry *entry);
 /* Ends one; `removed` may be NULL. CEN_ERR_NOT_FOUND. */
 CEN_API cen_status cen_ledger_remove(cen_ledger *ledger, cen_ledger_kind kind, unsigned device,
@@ -117,16 +119,17 @@ CEN_API cen_status cen_ledger_resize(cen_ledger *ledger, cen_ledger_kind kind, u
 /* The end of an iteration of the program: what each stack holds is sampled. */
 CEN_API void cen_ledger_step(cen_ledger *ledger);
 
-/* A request that failed for want of memory. Then, where a reader has said that it watches (`wait`),
+/* A request that failed for want of memory. Then, where a process watches (cen_ledger_watch_open),
  * waits up to `wait_ms` until it has read what is held now. */
 CEN_API cen_status cen_ledger_failed(cen_ledger *ledger, unsigned device, uint64_t bytes,
                                      uint64_t free_bytes, uint64_t stream, uint32_t stack,
                                      unsigned wait_ms);
 
-/* Of summed kinds, on a device. */
+/* Bytes of summed kinds on a device; 0 in a forked child. */
 CEN_API uint64_t cen_ledger_held_bytes(cen_ledger *ledger, unsigned device);
 
-/* What the writer holds now, as a reader of its file would see it. */
+/* What the writer holds now, as a reader of its file would see it. CEN_ERR_HOST_MEMORY, CEN_ERR_IO,
+ * CEN_ERR_FORKED, CEN_ERR_INVALID. */
 CEN_API cen_status cen_ledger_look(cen_ledger *ledger, cen_ledger_view **view);
 
 /* ---- reading ---- */

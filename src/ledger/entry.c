@@ -59,9 +59,8 @@ static cen_status holding_room(cen_ledger *l, uint32_t stack, uint16_t device) {
         return CEN_ERR_HOST_MEMORY;
     }
     uint32_t steps = atomic_load_explicit(&l->head->steps, memory_order_relaxed);
-    CENI_LEDGER_HELD(l)
-    [index] =
-        (ceni_ledger_holding){.stack = stack, .device = device, .first = steps, .sampled = steps};
+    ceni_ledger_holding *h = &CENI_LEDGER_HELD(l)[index];
+    *h = (ceni_ledger_holding){.stack = stack, .device = device, .first = steps, .sampled = steps};
     count_up(&l->head->region[CENI_LEDGER_HOLDINGS].count, 1);
     return CEN_OK;
 }
@@ -79,7 +78,7 @@ static void put_samples(ceni_ledger_holding *h, uint32_t steps) {
 /* Adds to all sums: bytes with sign, and count 1, 0 or -1. */
 static void account(cen_ledger *l, const ceni_ledger_slot *s, int64_t bytes, int64_t count) {
     ceni_ledger_device *d = &l->head->device[s->device];
-    if (ceni_ledger_is_summed(s->kind)) {
+    if (cen_ledger_kind_is_summed(s->kind)) {
         int64_t *held = &l->held[s->device];
         *held += s->less ? -bytes : bytes;
         if (*held > 0 && (uint64_t)*held > d->peak_bytes) {
@@ -181,18 +180,6 @@ cen_status cen_ledger_add(cen_ledger *l, const cen_ledger_entry *entry) {
 
 /* ---- what is there ---- */
 
-static void copy_entry(const ceni_ledger_slot *s, cen_ledger_entry *to) {
-    *to = (cen_ledger_entry){.key = s->key,
-                             .bytes = s->bytes,
-                             .stream = s->stream,
-                             .time_us = s->time_us,
-                             .stack = s->stack,
-                             .step = s->step,
-                             .device = s->device,
-                             .kind = s->kind,
-                             .less = s->less};
-}
-
 static bool is_used(const ceni_ledger_slot *slot) {
     return atomic_load_explicit(&slot->used, memory_order_relaxed);
 }
@@ -209,7 +196,7 @@ cen_status cen_ledger_remove(cen_ledger *l, cen_ledger_kind kind, unsigned devic
     ceni_ledger_slot *slot = ceni_ledger_probe(l, kind, device, key);
     if (is_used(slot)) {
         if (removed) {
-            copy_entry(slot, removed);
+            *removed = ceni_ledger_entry_of(slot);
         }
         end_entry(l, slot, now);
     } else {
@@ -228,7 +215,7 @@ cen_status cen_ledger_find(cen_ledger *l, cen_ledger_kind kind, uint64_t key,
     pthread_mutex_lock(&l->lock);
     const ceni_ledger_slot *slot = ceni_ledger_search(l, kind, key);
     if (slot && entry) {
-        copy_entry(slot, entry);
+        *entry = ceni_ledger_entry_of(slot);
     }
     pthread_mutex_unlock(&l->lock);
     return slot ? CEN_OK : CEN_ERR_NOT_FOUND;

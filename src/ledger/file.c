@@ -1,3 +1,4 @@
+/* See ledger/file.h. */
 #include "ledger/file.h"
 
 #include "base/clock.h"

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "ledger/format.h"
 
@@ -59,6 +60,26 @@ cen_status ceni_ledger_refuse(ceni_ledger_trouble *trouble, cen_status status, u
 /* The place of a region that is valid. */
 static inline const ceni_ledger_place *ceni_ledger_place_of(const ceni_ledger_region *region) {
     return &region->place[atomic_load_explicit(&region->which, memory_order_acquire) & 1];
+}
+
+/* What a slot says, as an entry. */
+static inline cen_ledger_entry ceni_ledger_entry_of(const ceni_ledger_slot *slot) {
+    return (cen_ledger_entry){.key = slot->key,
+                              .bytes = slot->bytes,
+                              .stream = slot->stream,
+                              .time_us = slot->time_us,
+                              .stack = slot->stack,
+                              .step = slot->step,
+                              .device = slot->device,
+                              .kind = slot->kind,
+                              .less = slot->less != 0};
+}
+
+/* The end of a path that is too long for a message. */
+static inline const char *ceni_ledger_short_name(const char *path) {
+    enum { LONGEST = 80 };
+    size_t length = strlen(path);
+    return length > LONGEST ? path + length - LONGEST : path;
 }
 
 /* The bytes of an element of a region. */

@@ -99,15 +99,7 @@ static cen_status take_entries(ceni_ledger_file *f, const ceni_ledger_slot *slot
             s->bytes > CENI_LEDGER_BYTES_MOST || !is_stack(f, s->stack)) {
             return bad(f, trouble, CENI_LEDGER_LIVE, i, "entry");
         }
-        f->entries[f->entry_count++] = (cen_ledger_entry){.key = s->key,
-                                                          .bytes = s->bytes,
-                                                          .stream = s->stream,
-                                                          .time_us = s->time_us,
-                                                          .stack = s->stack,
-                                                          .step = s->step,
-                                                          .device = s->device,
-                                                          .kind = s->kind,
-                                                          .less = s->less != 0};
+        f->entries[f->entry_count++] = ceni_ledger_entry_of(s);
     }
     return CEN_OK;
 }

@@ -125,9 +125,8 @@ typedef struct ceni_ledger_head {
     _Atomic uint32_t closed, steps;
     _Atomic uint64_t adds, removes, failures, lost, live;
 
-    /* Readers write these. */
-    _Atomic uint64_t
-        hold_until_ns;         /* of CLOCK_MONOTONIC: who reads asks for no changes till then */
+    /* Readers write these. The first, of CLOCK_MONOTONIC, asks for no changes until then. */
+    _Atomic uint64_t hold_until_ns;
     _Atomic uint64_t watcher;  /* the process that watches, 0: none */
     _Atomic uint64_t answered; /* failures that it has read */
 

@@ -19,12 +19,6 @@ typedef struct owners {
     size_t count, capacity;
 } owners;
 
-static const bool summed[CEN_LEDGER_KINDS] = {
-#define SUMMED(name, value, text, sum) [CEN_LEDGER_##name] = (sum) != 0,
-    CEN_LEDGER_KIND_MAP(SUMMED)
-#undef SUMMED
-};
-
 /* The number that a ledger gave a device; CEN_LEDGER_DEVICES: it has not seen it. */
 static unsigned device_of(const cen_ledger_view *view, const char *uuid) {
     for (unsigned d = 0; d < CEN_LEDGER_DEVICES; d++) {
@@ -51,8 +45,8 @@ static counted count_kinds(const cen_ledger_device_info *info, bool physical) {
     counted c = {.bytes = 0};
     int64_t sum = 0;
     for (size_t k = 0; k < CEN_LEDGER_KINDS; k++) {
-        c.kind[k] = summed[k];
-        sum += summed[k] ? (int64_t)info->bytes[k] : 0;
+        c.kind[k] = cen_ledger_kind_is_summed((cen_ledger_kind)k);
+        sum += c.kind[k] ? (int64_t)info->bytes[k] : 0;
     }
     if (!physical && sum <= 0) {
         memset(c.kind, 0, sizeof c.kind);
@@ -123,7 +117,7 @@ static cen_status set_owners(cen_holder *holder, const owners *list) {
  * does not see: kinds that are not summed, of which it has none. */
 static void add_kinds(cen_holder *holder, const cen_ledger_device_info *info, bool beside) {
     for (size_t k = 0; k < CEN_LEDGER_KINDS; k++) {
-        if (!beside || (!summed[k] && !holder->kind_bytes[k])) {
+        if (!beside || (!cen_ledger_kind_is_summed((cen_ledger_kind)k) && !holder->kind_bytes[k])) {
             holder->kind_bytes[k] += held(info->bytes[k]);
         }
     }

@@ -17,11 +17,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define EVENTS      (UINT32_C(1) << 16)
-#define EVENTS_MAX  (UINT32_C(1) << 24)
-#define HOLD_MOST   UINT64_C(50000000) /* ns: what a reader may ask for */
-#define HOLD_PAUSE  50000              /* ns */
-#define NAME_LENGTH 80                 /* of a path, in messages */
+#define EVENTS     (UINT32_C(1) << 16)
+#define EVENTS_MAX (UINT32_C(1) << 24)
+#define HOLD_MOST  UINT64_C(50000000) /* ns: what a reader may ask for */
+#define HOLD_PAUSE 50000              /* ns */
 
 /* Counted in the child of every fork, so that it knows what is its parent's. */
 static atomic_uint forks;
@@ -199,9 +198,7 @@ static void fill_head(cen_ledger *l) {
 }
 
 static cen_status open_ledger(cen_ledger *l, const char *path) {
-    const char *name = path ? path : "memory";
-    size_t length = strlen(name);
-    name += length > NAME_LENGTH ? length - NAME_LENGTH : 0;
+    const char *name = ceni_ledger_short_name(path ? path : "memory");
     l->path = path ? ceni_strdup(path) : NULL;
     if (path && !l->path) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_ledger_create: no memory");
@@ -288,13 +285,13 @@ const char *cen_ledger_kind_text(cen_ledger_kind kind) {
     return (unsigned)kind < CEN_LEDGER_KINDS ? texts[kind] : "?";
 }
 
-bool ceni_ledger_is_summed(unsigned kind) {
+bool cen_ledger_kind_is_summed(cen_ledger_kind kind) {
     static const bool summed_kinds[] = {
 #define KIND_SUMMED(name, value, text, summed) [value] = summed,
         CEN_LEDGER_KIND_MAP(KIND_SUMMED)
 #undef KIND_SUMMED
     };
-    return kind < CEN_LEDGER_KINDS && summed_kinds[kind];
+    return (unsigned)kind < CEN_LEDGER_KINDS && summed_kinds[kind];
 }
 
 cen_status cen_ledger_device(cen_ledger *l, unsigned device, const char *uuid, const char *name,

@@ -54,7 +54,6 @@ cen_status ceni_ledger_check(const cen_ledger *ledger, const char *call);
 void ceni_ledger_enter(cen_ledger *ledger);
 void ceni_ledger_leave(cen_ledger *ledger, int64_t now_us);
 int64_t ceni_ledger_now_us(void);
-bool ceni_ledger_is_summed(unsigned kind);
 
 /* The file, opened again if the program has closed it; -1 with errno: it cannot be. */
 int ceni_ledger_fd(cen_ledger *ledger);

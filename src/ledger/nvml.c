@@ -36,8 +36,7 @@ static const char *const list_symbols[LISTS] = {"nvmlDeviceGetComputeRunningProc
                                                 "nvmlDeviceGetGraphicsRunningProcesses",
                                                 "nvmlDeviceGetMPSComputeRunningProcesses"};
 
-/* The size of a process in a list: as its version says, but some drivers changed what _v3 writes.
- */
+/* Most bytes of a process in a list: some drivers write more than the version says (stride_of). */
 enum { STRIDE_MAX = 32 };
 
 static struct {

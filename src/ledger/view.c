@@ -13,8 +13,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NAME_LENGTH 80
-
 /* ---- made of a copy ---- */
 
 static void fill_info(cen_ledger_view *v) {
@@ -52,7 +50,7 @@ static void fill_devices(cen_ledger_view *v) {
         cen_ledger_device_info *to = &v->device[e->device];
         to->bytes[e->kind] += e->less ? 0 - e->bytes : e->bytes;
         to->count[e->kind]++;
-        if (ceni_ledger_is_summed(e->kind)) {
+        if (cen_ledger_kind_is_summed(e->kind)) {
             held[e->device] += e->less ? 0 - e->bytes : e->bytes;
         }
     }
@@ -112,11 +110,6 @@ void cen_ledger_view_free(cen_ledger_view *v) {
 
 /* ---- read ---- */
 
-static const char *short_name(const char *name) {
-    size_t length = strlen(name);
-    return length > NAME_LENGTH ? name + length - NAME_LENGTH : name;
-}
-
 static cen_status fail(const char *name, cen_status status, const ceni_ledger_trouble *trouble,
                        cen_read_error *error) {
     cen_read_error made = {.offset = trouble->offset};
@@ -124,7 +117,7 @@ static cen_status fail(const char *name, cen_status status, const ceni_ledger_tr
     if (status == CEN_ERR_FORMAT || status == CEN_ERR_TRUNCATED) {
         snprintf(place, sizeof place, "byte %llu: ", (unsigned long long)trouble->offset);
     }
-    snprintf(made.message, sizeof made.message, "%s: %s%s", short_name(name), place,
+    snprintf(made.message, sizeof made.message, "%s: %s%s", ceni_ledger_short_name(name), place,
              trouble->message);
     ceni_one_line(made.message);
     if (error) {
@@ -145,7 +138,7 @@ static cen_status read_source(const char *name, const ceni_ledger_source *source
     if (status && error) {
         *error = (cen_read_error){0};
         snprintf(error->message, sizeof error->message, "%s: no memory to read it",
-                 short_name(name));
+                 ceni_ledger_short_name(name));
     }
     return status;
 }

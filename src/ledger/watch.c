@@ -11,8 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define AT(field)   ((off_t)offsetof(ceni_ledger_head, field))
-#define NAME_LENGTH 80
+#define AT(field) ((off_t)offsetof(ceni_ledger_head, field))
 
 struct cen_ledger_watch {
     int fd;
@@ -29,8 +28,7 @@ static bool put(const cen_ledger_watch *w, off_t at, uint64_t word) {
 static cen_status begin(cen_ledger_watch *w, const char *path) {
     uint8_t magic[8] = {0};
     uint64_t failures = 0;
-    size_t length = strlen(path);
-    path += length > NAME_LENGTH ? length - NAME_LENGTH : 0;
+    path = ceni_ledger_short_name(path);
     if (w->fd < 0) {
         return ceni_fail(CEN_ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
     }

@@ -1,3 +1,4 @@
+/* See trace/emit_gather.h. */
 #include "trace/emit_gather.h"
 
 #include "base/mem.h"

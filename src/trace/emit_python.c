@@ -60,8 +60,7 @@ static bool find(void *function, const char *name) {
     return address != NULL;
 }
 
-/* The interpreter may be loaded later than this is called first. Py_Version is there from 3.11 on.
- */
+/* The interpreter may be loaded after the first call. Py_Version is there from 3.11 on. */
 static bool find_python(void) {
     pthread_mutex_lock(&known.lock);
     const unsigned long *version = known.found ? NULL : dlsym(RTLD_DEFAULT, "Py_Version");
