@@ -30,7 +30,13 @@ typedef struct recent_stack {
 } recent_stack;
 
 /* A thread's, made when it first asks: too large for the static room that a library which is loaded
- * late shares with all others. */
+ * late shares with all others. Stacks outside of the thread's own, as coroutines have, are always
+ * unwound: they may be gone or smaller by the next time. */
+typedef struct recent_stacks {
+    uintptr_t low, high; /* of the thread's own stack */
+    recent_stack at[RECENT];
+} recent_stacks;
+
 static pthread_once_t recent_once = PTHREAD_ONCE_INIT;
 static pthread_key_t recent_key;
 static bool recent_usable;
@@ -39,12 +45,29 @@ static void recent_open(void) {
     recent_usable = !pthread_key_create(&recent_key, ceni_free);
 }
 
+static void find_own_stack(recent_stacks *all) {
+    pthread_attr_t attributes;
+    void *low;
+    size_t size;
+    if (pthread_getattr_np(pthread_self(), &attributes)) {
+        return; /* no stack lies between 0 and 0 */
+    }
+    if (!pthread_attr_getstack(&attributes, &low, &size)) {
+        all->low = (uintptr_t)low;
+        all->high = all->low + size;
+    }
+    pthread_attr_destroy(&attributes);
+}
+
 /* NULL: there is no memory for it, and stacks are unwound. */
-static recent_stack *recent_of_thread(void) {
+static recent_stacks *recent_of_thread(void) {
     pthread_once(&recent_once, recent_open);
-    recent_stack *all = recent_usable ? pthread_getspecific(recent_key) : NULL;
-    if (!all && recent_usable && (all = ceni_calloc(RECENT, sizeof *all)) &&
-        pthread_setspecific(recent_key, all)) {
+    recent_stacks *all = recent_usable ? pthread_getspecific(recent_key) : NULL;
+    if (all || !recent_usable || !(all = ceni_calloc(1, sizeof *all))) {
+        return all;
+    }
+    find_own_stack(all);
+    if (pthread_setspecific(recent_key, all)) {
         ceni_free(all);
         all = NULL;
     }
@@ -56,6 +79,7 @@ typedef struct unwinding {
     size_t skip;        /* frames still to be left out */
     bool begun;         /* the gatherer's own frame, which is the first, was seen */
     recent_stack *keep; /* NULL: this stack cannot be recognised */
+    uintptr_t high;     /* the end of the thread's own stack */
 } unwinding;
 
 static void keep_place(unwinding *u, struct _Unwind_Context *context, uintptr_t pc, bool signal) {
@@ -64,7 +88,8 @@ static void keep_place(unwinding *u, struct _Unwind_Context *context, uintptr_t 
     /* The caller pushed it right below the frame that it returns to. */
     uintptr_t at = _Unwind_GetCFA(context) - sizeof(uintptr_t);
     bool above = at > (r->kept ? r->at[r->kept - 1] : r->here);
-    if (!signal && above && r->kept < CENI_NATIVE_MAX && *(const uintptr_t *)at == pc) {
+    if (!signal && above && at < u->high && r->kept < CENI_NATIVE_MAX &&
+        *(const uintptr_t *)at == pc) {
         r->at[r->kept] = at;
         r->address[r->kept++] = pc;
         return;
@@ -116,14 +141,16 @@ recognise(const recent_stack *r, uintptr_t here, size_t skip, ceni_raw_stack *st
 
 __attribute__((noinline)) void ceni_gather_native(ceni_raw_stack *stack, size_t skip) {
     uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-    recent_stack *all = recent_of_thread(), *r = all ? &all[here / 64 % RECENT] : NULL;
+    recent_stacks *all = recent_of_thread();
+    bool own = all && here >= all->low && here < all->high;
+    recent_stack *r = own ? &all->at[here / 64 % RECENT] : NULL;
     if (r && recognise(r, here, skip, stack)) {
         return;
     }
     if (r) {
         *r = (recent_stack){.here = here, .skip = skip};
     }
-    unwinding u = {stack, skip, false, r};
+    unwinding u = {stack, skip, false, r, all ? all->high : 0};
     stack->native_count = 0;
     _Unwind_Backtrace(note_frame, &u);
     if (u.keep) {
