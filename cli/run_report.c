@@ -86,17 +86,25 @@ static void put_device(FILE *out, cen_ledger_view *view, unsigned number, bool r
     const cen_ledger_device_info *device = cen_ledger_view_device(view, number);
     size_t count = gather(view, number, rows, ROWS);
     int64_t sum = 0;
+    bool summed =
+        false; /* a framework's ledger has blocks alone, which lie in what the driver gave */
+    for (size_t i = 0; i < count; i++) {
+        summed = summed || cen_ledger_kind_is_summed(rows[i].kind);
+    }
     if (!count) {
         return;
     }
-    fprintf(out, "held by %s (pid %d) on device %u, %s\n", info->program, info->pid, number,
-            device && device->name[0] ? device->name : "unnamed");
+    fprintf(out, "%s %s (pid %d) on device %u, %s\n", summed ? "held by" : "within that, used by",
+            info->program, info->pid, number, device && device->name[0] ? device->name : "unnamed");
     for (size_t i = 0; i < count; i++) {
         const char *kind = cen_ledger_kind_text((cen_ledger_kind)rows[i].kind);
         sum += cen_ledger_kind_is_summed(rows[i].kind) ? rows[i].bytes : 0;
         put_bytes(out, rows[i].bytes);
         fprintf(out, "  %-16s %s, %" PRIu64 "%s\n", rows[i].owner, kind, rows[i].count,
                 cen_ledger_kind_is_summed(rows[i].kind) ? "" : " (not added)");
+    }
+    if (!summed) {
+        return;
     }
     put_bytes(out, sum);
     fprintf(out, "  in all\n");
