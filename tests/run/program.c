@@ -61,7 +61,7 @@ static void need(result r) {
     }
 }
 
-static addr work(size_t size) {
+__attribute__((noinline)) static addr work(size_t size) {
     addr at = 0;
     need(cu.cuMemAlloc(&at, size)); /* THE LINE */
     return at;

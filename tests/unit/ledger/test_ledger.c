@@ -157,7 +157,8 @@ static void test_growth(void **state) {
 }
 
 static __attribute__((noinline)) uint32_t here(cen_ledger *ledger) {
-    return cen_ledger_stack_here(ledger, 0);
+    volatile uint32_t stack = cen_ledger_stack_here(ledger, 0); /* its frame stays until then */
+    return stack;
 }
 
 static size_t two_frames(void *arg, cen_frame *frames, size_t capacity) {
