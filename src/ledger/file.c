@@ -51,6 +51,8 @@ uint32_t ceni_ledger_element(enum ceni_ledger_part part) {
     return bytes[part];
 }
 
+#define START_FIELD 22 /* of /proc/PID/stat: when the process began, in ticks */
+
 uint64_t ceni_ledger_start_ticks(long pid) {
     char path[64], line[1024];
     snprintf(path, sizeof path, "/proc/%ld/stat", pid);
@@ -61,15 +63,11 @@ uint64_t ceni_ledger_start_ticks(long pid) {
     size_t size = fread(line, 1, sizeof line - 1, file);
     fclose(file);
     line[size] = '\0';
-    const char *at = strrchr(line, ')'); /* the name before it may hold anything */
-    unsigned long long ticks = 0;
-    if (!at || sscanf(at + 1,
-                      " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
-                      "%*d %*d %*d %llu",
-                      &ticks) != 1) {
-        return 0;
+    const char *at = strrchr(line, ')'); /* the name, field 2, may hold anything */
+    for (int field = 2; at && field < START_FIELD; field++) {
+        at = strchr(at + 1, ' ');
     }
-    return ticks;
+    return at ? strtoull(at, NULL, 10) : 0;
 }
 
 /* ---- bytes ---- */

@@ -192,9 +192,13 @@ cen_status cen_ledger_look(cen_ledger *l, cen_ledger_view **view) {
     ceni_ledger_trouble trouble;
     pthread_mutex_lock(&l->lock);
     ceni_ledger_source source = {.fd = ceni_ledger_fd(l)};
-    status = source.fd < 0 ? ceni_ledger_refuse(&trouble, CEN_ERR_IO, 0, "the file is closed: %s",
-                                                strerror(errno))
-                           : ceni_ledger_file_read(&source, &file, &trouble);
+    if (source.fd < 0) {
+        (void)ceni_ledger_refuse(&trouble, CEN_ERR_IO, 0, "the file is closed: %s",
+                                 strerror(errno));
+        status = CEN_ERR_IO;
+    } else {
+        status = ceni_ledger_file_read(&source, &file, &trouble);
+    }
     pthread_mutex_unlock(&l->lock);
     return status ? fail("cen_ledger_look", status, &trouble, NULL)
                   : ceni_ledger_view_make(&file, view);
