@@ -154,8 +154,8 @@ __attribute__((noinline)) void ceni_gather_native(ceni_raw_stack *stack, size_t 
     stack->native_count = 0;
     _Unwind_Backtrace(note_frame, &u);
     if (u.keep) {
-        r->count = stack->native_count;
-        memcpy(r->native, stack->native, r->count * sizeof *r->native);
+        u.keep->count = stack->native_count;
+        memcpy(u.keep->native, stack->native, stack->native_count * sizeof *stack->native);
     }
 }
 
