@@ -295,6 +295,25 @@ static void reset(void) {
     }
 }
 
+/* What starts the driver itself, if at all; false: another thing is asked for. */
+static bool done_without_start(const char *what) {
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } table[] = {{"fork", forks},
+                 {"atexit", at_exit},
+                 {"dlerror", ask_dlerror},
+                 {"nostreams", no_streams},
+                 {"reset", reset}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (!strcmp(what, table[i].name)) {
+            table[i].run();
+            return true;
+        }
+    }
+    return false;
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) {
         return 2;
@@ -302,24 +321,7 @@ int main(int argc, char **argv) {
     const char *what = argv[2];
     long a = argc > 3 ? strtol(argv[3], NULL, 10) : 0, b = argc > 4 ? strtol(argv[4], NULL, 10) : 0;
     find_all(argv[1]);
-    if (!strcmp(what, "fork")) {
-        forks();
-        return 0;
-    }
-    if (!strcmp(what, "atexit")) {
-        at_exit();
-        return 0;
-    }
-    if (!strcmp(what, "dlerror")) {
-        ask_dlerror();
-        return 0;
-    }
-    if (!strcmp(what, "nostreams")) {
-        no_streams();
-        return 0;
-    }
-    if (!strcmp(what, "reset")) {
-        reset();
+    if (done_without_start(what)) {
         return 0;
     }
     if (!strcmp(what, "chdir")) {
