@@ -21,7 +21,7 @@ pl_result cuIpcGetMemHandle(pl_ipc *handle, pl_addr addr) {
     return pl_leave(request.before, real->cuIpcGetMemHandle(handle, addr));
 }
 
-static pl_result opened(pl_request *request, pl_result result, pl_addr *addr) {
+static pl_result opened(pl_request *request, pl_result result, const pl_addr *addr) {
     size_t size = 0;
     if (result == PL_SUCCESS) {
         (void)pl_real()->cuMemGetAddressRange_v2(NULL, &size, *addr);

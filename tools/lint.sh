@@ -25,7 +25,7 @@ shell_scripts() {
 }
 
 tidy() {
-    git ls-files 'src/*.c' 'cli/*.c' 'tests/*.c' 'examples/*.c' 'bench/*.c' |
+    git ls-files 'src/*.c' 'cli/*.c' 'preload/*.c' 'tests/*.c' 'examples/*.c' 'bench/*.c' |
         while read -r file; do # those that this build compiles
             ! grep -q "\"file\": \".*/$file\"" build-debug/compile_commands.json || echo "$file"
         done |
