@@ -17,5 +17,6 @@ set_target_properties(run_program PROPERTIES OUTPUT_NAME program SKIP_BUILD_RPAT
                                              RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/run_program)
 add_test(NAME run COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/tests/run/test_run.py
   $<TARGET_FILE:cenote> ${CENOTE_TEST_DRIVER_DIR} $<TARGET_FILE:run_program>)
-set_tests_properties(run PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600 LABELS run)
+set_tests_properties(run PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600 LABELS run
+  ENVIRONMENT "CENOTE_TEST_LIBDW=$<BOOL:${CENOTE_LIBDW_INCLUDE}>")
 add_dependencies(run_program test_driver driver_nvml)

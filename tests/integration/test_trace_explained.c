@@ -38,7 +38,7 @@ static int tear_down(void **state) {
 
 /* ---- the program ---- */
 
-static const int LEAKS_AT = __LINE__ + 2;
+enum { LEAKS_AT = __LINE__ + 2 };
 __attribute__((noinline)) static void leak_a_metric(cen_pool *pool, size_t bytes, void **block) {
     OK(cen_pool_alloc(pool, bytes, 0, block));
 }
