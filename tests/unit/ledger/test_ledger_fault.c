@@ -95,6 +95,7 @@ static void test_io_for_good(void **state) {
 /* A limit on the file's size, as on a full disk: the process lives, entries are lost and counted,
  * and as many are kept as there is room for. */
 static void test_full(void **state) {
+    enum { ADDS = 10000 };
     const char *path = fresh_path();
     pid_t child = fork();
     if (!child) {
@@ -102,7 +103,7 @@ static void test_full(void **state) {
         cen_ledger *ledger = NULL;
         cen_status status = cen_ledger_create(path, NULL, &ledger);
         uint64_t lost = 0;
-        for (uint64_t i = 0; !status && i < 100000; i++) {
+        for (uint64_t i = 0; !status && i < ADDS; i++) {
             cen_ledger_entry entry = an_entry(CEN_LEDGER_MEMORY, i, 100, CEN_LEDGER_NO_STACK);
             lost += cen_ledger_add(ledger, &entry) == CEN_ERR_IO;
         }
@@ -115,7 +116,7 @@ static void test_full(void **state) {
     cen_ledger_view *view = NULL;
     OK(cen_ledger_read(path, &view, NULL));
     const cen_ledger_info *info = cen_ledger_view_info(view);
-    assert_int_equal(info->adds + info->lost, 100000);
+    assert_int_equal(info->adds + info->lost, ADDS);
     assert_true(info->adds > 3000);
     cen_ledger_view_free(view);
     unlink(path);
