@@ -47,7 +47,7 @@ class Explain(unittest.TestCase):
             with os.fdopen(writer, "wb") as pipe:
                 pipe.write(OOM.read_bytes())
 
-        thread = threading.Thread(target=feed)
+        thread = threading.Thread(target=feed, daemon=True)  # one that nobody reads from waits for ever
         thread.start()
         self.assertEqual(cenote.explain(f"/dev/fd/{reader}", cap=CAP).verdict, "fragmentation")
         thread.join()
