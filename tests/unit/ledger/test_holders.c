@@ -206,6 +206,20 @@ static void takes_unlisted(void) {
     kill_holder(pid);
 }
 
+/* The kernel closes what is closed at an exec a moment before the new program's arguments show. */
+static void await_arguments(pid_t pid) {
+    char path[64], byte;
+    snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
+    ssize_t got = 0;
+    for (int i = 0; got < 1 && i < 10000; i++) {
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        EXPECT(fd >= 0);
+        got = read(fd, &byte, 1);
+        close(fd);
+    }
+    EXPECT(got == 1);
+}
+
 /* Programs may call themselves anything. */
 static void cleans_names(void) {
     int ready[2];
@@ -220,6 +234,7 @@ static void cleans_names(void) {
     }
     close(ready[1]);
     EXPECT(read(ready[0], &byte, 1) == 0); /* it runs the other program */
+    await_arguments(pid);
     list_process(0, pid, 10);
     list_process(0, 4000000, 5);
     cen_holders *holders = look();
