@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "cenote/trace.h"
+#include "trace/emit.h"
 
 static struct {
     pthread_mutex_t lock;
@@ -37,6 +38,9 @@ void pl_failed(int device, uint64_t bytes, uint64_t stream) {
     }
     if (!pl_capturing()) {
         (void)pl_real()->cuMemGetInfo_v2(&free_bytes, &total);
+    }
+    if (bytes && ceni_tracing() && !pl_set.pool) { /* a pool tells its trace itself */
+        ceni_emit(CENI_EVENT_OOM, (unsigned)device, free_bytes, bytes, stream);
     }
     (void)cen_ledger_failed(pl_ledger(), (unsigned)device, bytes, free_bytes, stream, stack_here(),
                             PL_FAILURE_WAIT_MS);

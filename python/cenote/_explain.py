@@ -90,8 +90,11 @@ def explain(
     "CUDA out of memory" message in it.
 
     `cap`: the framework's own limit, in bytes; `total`: the device's memory, where the recording does
-    not tell. Error: it is none of these; the message names the place.
+    not tell. Error: it is none of these; the message names the place. ValueError: a size below 1.
     """
+    for what, size in (("cap", cap), ("total", total)):
+        if size is not None:
+            _lib.count_of(what, size, 1)
     lib = library()
     name = "<bytes>" if isinstance(source, bytes) else os.path.basename(os.fsdecode(source))
     options = _lib.ExplainOptions(

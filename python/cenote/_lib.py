@@ -282,6 +282,13 @@ def _load() -> Tuple[ctypes.CDLL, str]:
     return lib, name
 
 
+def count_of(what: str, value: Any, least: int = 0) -> int:
+    """`value` if it is an int of at least `least` that 64 bits hold; else ValueError naming `what`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**64:
+        raise ValueError(f"{what} is {value!r}: expected an int of at least {least}")
+    return value
+
+
 def library() -> ctypes.CDLL:
     """The library, loaded at the first call. ImportError: it is not there, or of another version."""
     return _load()[0]

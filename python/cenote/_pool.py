@@ -82,7 +82,12 @@ class Pool:
         limit: int = 0,
         preallocate: int = 0,
     ) -> None:
+        """ValueError: a size is negative, or `device` is neither a Device nor a name; Error."""
         self._handle: Optional[int] = None
+        if not isinstance(device, (Device, str)):
+            raise ValueError(f"device is {device!r}: expected a Device or a name such as 'cuda:0'")
+        _lib.count_of("limit", limit)
+        _lib.count_of("preallocate", preallocate)
         self._owns_device = isinstance(device, str)
         self.device = Device(device) if isinstance(device, str) else device
         options = _lib.PoolOptions(
@@ -112,6 +117,7 @@ class Pool:
 
     def alloc(self, size: int, stream: int = 0) -> int:
         """The address of a new block for work on `stream`; 0 for 0 bytes. OutOfMemoryError."""
+        _lib.count_of("size", size)
         block = ctypes.c_void_p()
         check(self._alloc(self.handle, size, stream, byref(block)))
         return block.value or 0

@@ -53,6 +53,11 @@ class Explain(unittest.TestCase):
         thread.join()
         os.close(reader)
 
+    def test_sizes_that_are_none_are_refused(self):
+        for sizes in ({"cap": -1}, {"cap": 0}, {"cap": 1.5}, {"total": "80"}):
+            with self.assertRaises(ValueError):
+                cenote.explain(OOM, **sizes)
+
     def test_what_is_no_recording_is_named(self):
         with self.assertRaisesRegex(cenote.Error, "<bytes>"):
             cenote.explain(b"\x80\x04nonsense")

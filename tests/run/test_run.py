@@ -207,6 +207,18 @@ def test_trace():
         check("t.cenotrace: 1 device, 16 events" in told.stdout, "the trace tells something else", told)
 
 
+def test_trace_failure():
+    """What was refused is in the trace, as it is in the report on the spot."""
+    for words in ((), ("--limit", "300MiB"), ("--pool",)):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "t.cenotrace"
+            done = run(*words, "--trace", file, "--", PROGRAM, "proc", "oom", 1 << 24)
+            check(done.stdout == "failed with 2\n", "nothing was refused", done)
+            told = subprocess.run([CENOTE, "explain", file, "--json"], capture_output=True, text=True)
+            status(told, 0)
+            check('"capacity"' in told.stdout, "the trace does not tell of the failure", told)
+
+
 def test_json():
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "x.json"

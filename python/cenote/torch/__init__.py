@@ -147,8 +147,8 @@ def pool(device: Optional[Union[int, str, "torch.device"]] = None) -> Iterator["
     """A context in which this thread's tensors come from a torch.cuda.MemPool over cenote's pool.
 
     torch caches above it: its segments are cenote's blocks, and what torch gives back is used for
-    others. Works with any torch that has MemPool, beside torch's own allocator and after CUDA was
-    initialised. The value is the MemPool; torch keeps its memory as long as that lives.
+    others. Works beside torch's own allocator and after CUDA was initialised, with the versions of
+    torch that enable() takes. The value is the MemPool; torch keeps its memory as long as that lives.
     """
     allocator = torch.cuda.memory.CUDAPluggableAllocator(
         shim(), "cenote_torch_beneath_alloc", "cenote_torch_beneath_free"

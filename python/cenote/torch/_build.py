@@ -77,7 +77,7 @@ def _check_torch() -> None:
         first, last = (".".join(map(str, v)) for v in (TORCH_FIRST, TORCH_LAST))
         raise BuildError(
             f"cenote.torch knows torch {first} to {last}, this is {torch.__version__}; "
-            "cenote.torch.pool() and `cenote run` work with any"
+            "`cenote run` without --torch works with any"
         )
 
 
