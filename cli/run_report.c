@@ -238,6 +238,9 @@ uint64_t run_report_end(run_watcher *watcher, int status) {
     if (json) {
         fprintf(json, "{\"version\": 1, \"exit_status\": %d, \"processes\": [", status);
     }
+    if (watcher->options->leaks && !watcher->count) { /* nothing was found is not nothing leaked */
+        run_say("no process that could be watched used CUDA: nothing is known of leaks");
+    }
     for (size_t i = 0; i < watcher->count; i++) {
         leaked += report(watcher, &watcher->processes[i], json, &comma);
     }

@@ -73,6 +73,14 @@ def test_ways():
         says_line(done, "work", HERE / "program.c")
 
 
+def test_nothing_watched():
+    """A gate is told when there was nothing to judge."""
+    done = run("--error-exitcode", 9, "--", sys.executable, "-c", "print('hello')")
+    status(done, 0)
+    check(done.stdout == "hello\n", "the program's output is not its own", done)
+    says(done, "no process that could be watched used CUDA")
+
+
 def test_silence():
     done = run("--", PROGRAM, "proc", "leak", 2)
     status(done, 0)
