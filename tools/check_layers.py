@@ -58,6 +58,7 @@ PUBLIC = {
     "diagnose": "trace",
     "report": "trace",
     "trace": "trace/emit",
+    "share": "ipc",
     "ledger": "ledger/file",  # whose entries are what the file's reader gives
     "holders": "ledger",
     "stats": "pool",

@@ -33,7 +33,9 @@ extern "C" {
     X(ERR_FORMAT, -17, "malformed input")                                                          \
     X(ERR_TRUNCATED, -18, "input ends too early")                                                  \
     X(ERR_NOT_FOUND, -19, "not found")                                                             \
-    X(ERR_CORRUPT, -20, "internal state is inconsistent")
+    X(ERR_CORRUPT, -20, "internal state is inconsistent")                                          \
+    X(ERR_PERMISSION, -21, "not permitted")                                                        \
+    X(ERR_NO_BROKER, -22, "no broker listens")
 
 typedef enum cen_status {
 #define CEN_STATUS_ENUM(name, value, text) CEN_##name = (value),
