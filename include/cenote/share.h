@@ -129,10 +129,13 @@ typedef struct cen_share_export_options {
                          published it for as long as there is a version */
     const cen_share_access *access; /* who may open it beside this user, who may write too */
     size_t access_count;
-    bool keep;         /* it stays when its publisher ends, until it is withdrawn or revoked */
-    bool keep_older;   /* do not withdraw older versions of the name */
-    cen_stream stream; /* readers' cen_share_wait orders them behind the work submitted to it so
-                          far; see `synced` */
+    bool keep;       /* it stays when its publisher ends, until it is withdrawn or revoked */
+    bool keep_older; /* do not withdraw older versions of the name */
+    bool once; /* the first to open it has it alone: that withdraws it. A parcel: what holds it
+                  stays until then, also when it is freed (cen_share_free) or its publisher ends */
+    uint32_t once_ttl_ms; /* how long one that nobody opens outlives its publisher; default 60000 */
+    cen_stream stream;    /* readers' cen_share_wait orders them behind the work submitted to it so
+                             far; see `synced` */
     bool synced; /* instead of that, wait here for the stream: no event is shared. Also what happens
                     where the device cannot share events */
 } cen_share_export_options;

@@ -28,8 +28,9 @@ enum {
  * message of the same type. */
 #define CENI_WIRE_TYPES(X)                                                                         \
     X(HELLO, 1)                                                                                    \
-    X(SET, 2) X(PUBLISH, 3) X(OPEN, 4) X(PAGES, 5) X(CLOSE, 6) X(WITHDRAW, 7) X(REVOKE, 8)         \
-        X(DROP, 9) X(LIST, 10) X(WATCH, 11) X(LEASE, 12) X(EVENT, 13) X(NOTICE, 32)
+    X(SET, 2)                                                                                      \
+    X(PUBLISH, 3) X(OPEN, 4) X(PAGES, 5) X(CLOSE, 6) X(WITHDRAW, 7) X(REVOKE, 8) X(DROP, 9)        \
+        X(LIST, 10) X(WATCH, 11) X(LEASE, 12) X(EVENT, 13) X(NOTICE, 32)
 
 enum ceni_wire_type {
 #define CENI_WIRE_ENUM(name, value) CENI_WIRE_##name = (value),
@@ -88,6 +89,7 @@ enum {
     CENI_WIRE_DIRECTORY_FD = 8u,
     CENI_WIRE_EVENT_FD = 16u,
     CENI_WIRE_EVENT_TOKEN = 32u,
+    CENI_WIRE_ONCE = 128u,
     CENI_WIRE_WITHDRAWN = 64u /* with AGAIN: it was withdrawn, leases may be left */
 };
 
@@ -105,7 +107,9 @@ typedef struct ceni_wire_publish {
     uint32_t access_count;   /* ceni_wire_access each */
     uint32_t name_size;      /* without a NUL; 0: no name */
     uint32_t directory_size; /* bytes, inline or of the memfd; at most 64 MiB */
-    uint8_t event[64];       /* the device's token of an event, with EVENT_TOKEN */
+    uint32_t once_ttl_ms;    /* with ONCE */
+    uint32_t reserved;
+    uint8_t event[64]; /* the device's token of an event, with EVENT_TOKEN */
     /* access, name, directory if inline */
 } ceni_wire_publish;
 typedef struct ceni_wire_publish_reply {
