@@ -9,18 +9,22 @@
 
 typedef struct arguments {
     bool json, help;
-    int device; /* -1: all */
+    int device;         /* -1: all */
+    const char *socket; /* the broker's; NULL: the usual one */
 } arguments;
 
 static const char usage[] =
-    "usage: cenote holders [--device N] [--json]\n"
+    "usage: cenote holders [--device N] [--socket PATH] [--json]\n"
     "\n"
     "Says who holds the memory of each GPU: what the driver counts for each process, whether\n"
     "that process is still there, and, where it runs under 'cenote run' or with cenote's\n"
-    "allocator, whose doing the bytes are. Needs a GPU's driver (NVML).\n"
+    "allocator, whose doing the bytes are. That needs a GPU's driver (NVML). Then what\n"
+    "processes share through a broker ('cenote serve'), if one listens: every set of pages,\n"
+    "whose it is, and who has it open.\n"
     "\n"
-    "  --device N  only the GPU of that number, as nvidia-smi counts\n"
-    "  --json      one JSON object; its keys are in docs/holders.md\n";
+    "  --device N     only the GPU of that number, as nvidia-smi counts\n"
+    "  --socket PATH  the broker's socket; default as for programs (docs/share.md)\n"
+    "  --json         one JSON object; its keys are in docs/holders.md\n";
 
 static int parse_device(const char *value, int *device) {
     char *end = NULL;
@@ -42,6 +46,9 @@ static int parse(int argc, char **argv, arguments *args) {
             args->json = true;
         } else if ((value = cli_option_value("--device", argc, argv, &i))) {
             status = parse_device(value, &args->device);
+        } else if ((value = cli_option_value("--socket", argc, argv, &i))) {
+            args->socket = value;
+            status = *value ? CLI_OK : cli_usage_error("holders", "--socket needs a path");
         } else if (argv[i][0] == '-') {
             status = cli_usage_error("holders", "unknown option '%s'; --help lists them", argv[i]);
         } else {
@@ -67,7 +74,8 @@ static const cen_holder_device *find(const cen_holders *holders, int index) {
     return NULL;
 }
 
-static int print(const arguments *args, const cen_holders *holders) {
+/* holders: NULL where there is no GPU's driver. */
+static int print(const arguments *args, const cen_holders *holders, const sharing *shared) {
     const cen_holder_device *only = NULL;
     if (args->device >= 0 && !(only = find(holders, args->device))) {
         return cli_failed("holders",
@@ -75,12 +83,43 @@ static int print(const arguments *args, const cen_holders *holders) {
                           "listed",
                           args->device);
     }
-    if (!args->json) {
+    if (args->json) {
+        return holders_print_json(holders, only, shared)
+                   ? CLI_OK
+                   : cli_failed("holders", "%s", cen_status_text(CEN_ERR_HOST_MEMORY));
+    }
+    if (holders) {
         holders_print(holders, only);
-    } else if (!holders_print_json(holders, only)) {
-        return cli_failed("holders", "%s", cen_status_text(CEN_ERR_HOST_MEMORY));
+    }
+    if (shared->list) {
+        sharing_print(shared, only ? only->uuid : NULL);
     }
     return CLI_OK;
+}
+
+/* Without a GPU's driver there is still what a broker tells; `last` is why there is none. */
+static int look(const arguments *args, cli_last_error *last) {
+    cen_holders *holders = NULL;
+    sharing shared = {0};
+    cen_status looked = cen_holders_read(&holders);
+    char why[sizeof last->text];
+    memcpy(why, last->text, sizeof why);
+    *last->text = '\0';
+    cen_status asked = sharing_read(args->socket, &shared);
+    int status;
+    if (asked) {
+        status = cli_failed("holders", "%s", last->text);
+    } else if (looked && (looked != CEN_ERR_NO_DEVICE || args->device >= 0 || !shared.list)) {
+        status = cli_failed("holders", "%s", why);
+    } else {
+        if (!looked && *why) { /* a ledger that could not be read: the rest is told all the same */
+            fprintf(stderr, "cenote holders: warning: %s\n", why);
+        }
+        status = print(args, holders, &shared);
+    }
+    sharing_free(&shared);
+    cen_holders_free(holders);
+    return status;
 }
 
 int cmd_holders(int argc, char **argv) {
@@ -93,18 +132,9 @@ int cmd_holders(int argc, char **argv) {
         fputs(usage, stdout);
         return CLI_OK;
     }
-    cen_holders *holders = NULL;
     cli_last_error last = {.command = "holders"};
     cen_log_set(cli_keep_error, &last, CEN_LOG_WARN);
-    cen_status looked = cen_holders_read(&holders);
+    status = look(&args, &last);
     cen_log_set(NULL, NULL, CEN_LOG_ERROR);
-    if (looked) {
-        return cli_failed("holders", "%s", last.text);
-    }
-    if (*last.text) { /* a ledger that could not be read: the rest is told all the same */
-        fprintf(stderr, "cenote holders: warning: %s\n", last.text);
-    }
-    status = print(&args, holders);
-    cen_holders_free(holders);
     return status;
 }

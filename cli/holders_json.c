@@ -64,15 +64,17 @@ static json_t *device_json(const cen_holder_device *d) {
                      (json_int_t)d->unclaimed_bytes, "holders", list);
 }
 
-bool holders_print_json(const cen_holders *holders, const cen_holder_device *only) {
+bool holders_print_json(const cen_holders *holders, const cen_holder_device *only,
+                        const sharing *shared) {
     json_t *list = json_array();
-    for (size_t i = 0; i < cen_holders_device_count(holders); i++) {
+    for (size_t i = 0; holders && i < cen_holders_device_count(holders); i++) {
         const cen_holder_device *device = cen_holders_device(holders, i);
         if (!only || only == device) {
             json_array_append_new(list, device_json(device));
         }
     }
-    json_t *all = json_pack("{s:i, s:o}", "version", 1, "devices", list);
+    json_t *all = json_pack("{s:i, s:o, s:o}", "version", 1, "devices", list, "shared",
+                            sharing_json(shared, only ? only->uuid : NULL));
     char *out = all ? json_dumps(all, JSON_INDENT(2)) : NULL;
     json_decref(all);
     if (!out) {

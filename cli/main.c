@@ -18,7 +18,10 @@ const cli_command cli_commands[] = {
      "[--leaks] [--error-exitcode N] [--watch] [--ledger] [--limit SIZE] [--pool] [--trace FILE] "
      "[--torch] [--no-stacks] [--json FILE] -- COMMAND",
      "runs a program and says what device memory it holds", cmd_run},
-    {"holders", "[--device N] [--json]", "who holds the memory of each GPU", cmd_holders},
+    {"holders", "[--device N] [--socket PATH] [--json]", "who holds the memory of each GPU",
+     cmd_holders},
+    {"revoke", "[--withdraw] [--socket PATH] NAME[@VERSION]|#ID...",
+     "takes back what processes share", cmd_revoke},
     {"help", "[COMMAND | --commands]", "what the commands do", cmd_help},
     {0},
 };
