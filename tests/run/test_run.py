@@ -147,6 +147,17 @@ def test_limit():
     check(total == device == 300 * MIB and free <= 299 * MIB, "the limit does not show", done)
 
 
+def test_limit_context():
+    """What the process holds without having asked for it is told where it is what fills the limit."""
+    with tempfile.TemporaryDirectory() as folder:
+        extra = {"CENOTE_TEST_DRIVER_STATE": folder, "CENOTE_TEST_DRIVER_CONTEXT_MIB": "300"}
+        for words in ((), ("--pool",)):
+            done = run(*words, "--limit", "400MiB", "--", PROGRAM, "proc", "oom", 200, **extra)
+            says(done, "OUT OF CAPACITY")
+            says(done, "300.00 MiB live + 200.00 = 500.00 needed, 400.00 allowed")
+            says(done, "300.00 60%  context\n")
+
+
 def test_pool():
     for words in (("threads", 1, 200), ("threads", 4, 50), ("capture",), ("range",)):
         done = run("--pool", "--error-exitcode", 9, "--", PROGRAM, "proc", *words)
