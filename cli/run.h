@@ -44,6 +44,8 @@ typedef struct run_process {
     ino_t inode; /* of the file that is watched */
     uint32_t steps;
     uint64_t failures, looked_adds;
+    uint64_t missed; /* failures from before it was watched: nobody waits to have them read */
+    bool told;       /* who held what when a request failed */
     struct run_growth *growth;
     char *held_text; /* who held what when it was looked at last, beside what NVML said */
 } run_process;
@@ -66,10 +68,12 @@ cen_ledger_view *run_read(const run_watcher *watcher, const run_process *process
 void run_growth_look(run_process *process, cen_ledger_view *view);
 void run_growth_free(struct run_growth *growth);
 
-/* Texts about a ledger (run_report.c); the caller frees them. */
-char *run_owners_text(cen_ledger_view *view, bool reconcile);
-/* Says why memory ran out; of a process's first failure all that is known. */
-void run_tell_failure(cen_ledger_view *view, const run_options *options, bool first);
+/* Whose memory it is (run_owners.c), at a moment; NULL: no memory. The caller frees it. */
+typedef enum run_moment { RUN_NOW, RUN_END, RUN_PEAK, RUN_FAILURE } run_moment;
+char *run_owners_text(cen_ledger_view *view, run_moment moment, bool reconcile);
+/* Says why memory ran out (run_report.c); of a process's first failure, which has the text of whose
+ * memory it was then, all that is known. */
+void run_tell_failure(cen_ledger_view *view, const run_options *options, const char *owners);
 /* After the end: leaks and the file of --json. How many entries leaked. */
 uint64_t run_report_end(run_watcher *watcher, int status);
 

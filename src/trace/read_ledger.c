@@ -221,7 +221,7 @@ static cen_status put_spare(conversion *c, const ceni_ledger_event *e, int which
 
 static cen_status begin_lone(conversion *c, const ceni_ledger_event *e, uint64_t bytes,
                              unsigned flags) {
-    if (!bytes || c->lone_next >= LONE_UNTIL) {
+    if (!bytes || bytes > CENI_LEDGER_BYTES_MOST || c->lone_next >= LONE_UNTIL) {
         return CEN_OK;
     }
     ceni_map *at = &c->lone_at[e->device][e->kind];

@@ -90,6 +90,13 @@ static void oom(long mib) {
     printf("failed with %u\n", cu.cuMemAlloc(&at, (size_t)mib * MIB));
 }
 
+/* What it held when it failed is gone soon after. */
+static void spike(long mib) {
+    addr held = work(100 * MIB);
+    oom(mib);
+    need(cu.cuMemFree(held));
+}
+
 static void info(void) {
     size_t free_bytes = 0, total = 0, device = 0;
     need(cu.cuMemGetInfo(&free_bytes, &total));
@@ -332,6 +339,8 @@ int main(int argc, char **argv) {
         leak(a, b);
     } else if (!strcmp(what, "oom")) {
         oom(a);
+    } else if (!strcmp(what, "spike")) {
+        spike(a);
     } else if (!strcmp(what, "info")) {
         (void)work(MIB);
         info();

@@ -135,6 +135,24 @@ def test_oom():
     says(done, "OUT OF CAPACITY")
 
 
+def test_moment():
+    """Who held what is told of the moment of the failure, once, however short the program is."""
+    for words in ((), ("--ledger",)):
+        done = run(*words, "--", PROGRAM, "proc", "spike", 1 << 24)
+        says(done, "when the request failed\n")
+        says(done, "100 MiB  program ")
+        check(done.stderr.count("held by") == 1, "it is not told once", done)
+    done = run("--pool", "--ledger", "--", PROGRAM, "proc", "threads", 1, 5)
+    says(done, "at its peak\n")
+    check(" 0 B  in all" not in done.stderr, "it is of a moment when nothing was held", done)
+
+
+def test_not_measured():
+    """A context that nobody could measure is no context of 0 bytes."""
+    done = run("--ledger", "--", PROGRAM, "proc", "leak", 1)
+    says(done, "         ?  context          context, 1, not measured\n")
+
+
 def test_limit():
     done = run("--limit", "300MiB", "--", PROGRAM, "proc", "oom", 400)
     check(done.stdout == "failed with 2\n", "it got more than the limit", done)

@@ -378,6 +378,57 @@ static void test_spare(void **state) {
     unlink(path);
 }
 
+/* ---- earlier moments ---- */
+
+static uint64_t bytes_then(cen_ledger_view *view, cen_ledger_moment moment, size_t *count) {
+    const cen_ledger_entry *entries = NULL;
+    uint64_t bytes = 0;
+    OK(cen_ledger_view_then(view, moment, 0, &entries, count));
+    for (size_t i = 0; i < *count; i++) {
+        bytes += entries[i].bytes;
+    }
+    return bytes;
+}
+
+static void test_then(void **state) {
+    cen_ledger *ledger = NULL;
+    cen_ledger_view *view = NULL;
+    const cen_ledger_entry *entries = NULL;
+    size_t count = 0;
+    cen_ledger_options options = {.size = sizeof options, .events = 16};
+    OK(cen_ledger_create(NULL, &options, &ledger));
+    add_at(ledger, CEN_LEDGER_CONTEXT, 9, 16 * MIB, CEN_LEDGER_NO_STACK);
+    add_at(ledger, CEN_LEDGER_POOL, 8, 2 * MIB, CEN_LEDGER_NO_STACK);
+    add_at(ledger, CEN_LEDGER_MEMORY, 1, MIB, CEN_LEDGER_NO_STACK);
+    OK(cen_ledger_failed(ledger, 0, MIB, 0, 0, CEN_LEDGER_NO_STACK, 0));
+    OK(cen_ledger_remove(ledger, CEN_LEDGER_MEMORY, 0, 1, NULL));
+    OK(cen_ledger_resize(ledger, CEN_LEDGER_POOL, 0, 8, 64 * MIB));
+    add_at(ledger, CEN_LEDGER_MEMORY, 1, 5 * MIB, CEN_LEDGER_NO_STACK);
+    OK(cen_ledger_resize(ledger, CEN_LEDGER_POOL, 0, 8, 4 * MIB));
+    add_at(ledger, CEN_LEDGER_MEMORY, 2, 7 * MIB, CEN_LEDGER_NO_STACK);
+    OK(cen_ledger_look(ledger, &view));
+    assert_int_equal(bytes_then(view, CEN_LEDGER_FAILURE, &count), 19 * MIB);
+    assert_int_equal(count, 3);
+    assert_int_equal(bytes_then(view, CEN_LEDGER_PEAK, &count), 85 * MIB);
+    assert_int_equal(count, 3);
+    assert_int_equal(cen_ledger_view_then(view, CEN_LEDGER_PEAK, 1, &entries, &count),
+                     CEN_ERR_NOT_FOUND);
+    assert_int_equal(cen_ledger_view_then(view, CEN_LEDGER_PEAK, 64, &entries, &count),
+                     CEN_ERR_INVALID);
+    cen_ledger_view_free(view);
+    for (int i = 0; i < 10; i++) { /* the ring reaches back to neither any more */
+        add_at(ledger, CEN_LEDGER_MEMORY, 3, MIB, CEN_LEDGER_NO_STACK);
+        OK(cen_ledger_remove(ledger, CEN_LEDGER_MEMORY, 0, 3, NULL));
+    }
+    OK(cen_ledger_look(ledger, &view));
+    assert_int_equal(cen_ledger_view_then(view, CEN_LEDGER_FAILURE, 0, &entries, &count),
+                     CEN_ERR_NOT_FOUND);
+    assert_int_equal(cen_ledger_view_then(view, CEN_LEDGER_PEAK, 0, &entries, &count),
+                     CEN_ERR_NOT_FOUND);
+    cen_ledger_view_free(view);
+    cen_ledger_close(ledger);
+}
+
 /* ---- leaks ---- */
 
 static void check_columns(const char *text) {
@@ -450,7 +501,8 @@ int main(void) {
         cmocka_unit_test(test_owner_own), cmocka_unit_test(test_failures),
         cmocka_unit_test(test_watch),     cmocka_unit_test(test_explain),
         cmocka_unit_test(test_snapshot),  cmocka_unit_test(test_without_address),
-        cmocka_unit_test(test_spare),     cmocka_unit_test(test_leaks),
+        cmocka_unit_test(test_spare),     cmocka_unit_test(test_then),
+        cmocka_unit_test(test_leaks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
