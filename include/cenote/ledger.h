@@ -60,10 +60,17 @@ CEN_API const char *cen_ledger_kind_text(cen_ledger_kind kind);
 /* Whether entries of a kind are a share of the device's memory of their own; false if unknown. */
 CEN_API bool cen_ledger_kind_is_summed(cen_ledger_kind kind);
 
+/* What a page is for: pages of a pool are the pool's to free, and no leaks. */
+typedef enum cen_ledger_page_use {
+    CEN_LEDGER_PAGE_PLAIN = 0,
+    CEN_LEDGER_PAGE_OF_BLOCKS = 1, /* of a pool of cenote's whose blocks have entries, too */
+    CEN_LEDGER_PAGE_OF_POOL = 2    /* of one whose blocks have none here: they cannot be judged */
+} cen_ledger_page_use;
+
 typedef struct cen_ledger_entry {
     uint64_t key; /* with kind and device it names the entry */
     uint64_t bytes;
-    uint64_t stream;
+    uint64_t stream; /* of a PAGE: cen_ledger_page_use */
     int64_t time_us; /* when it was added; 0: now */
     uint32_t stack;  /* of this ledger, or CEN_LEDGER_NO_STACK */
     uint32_t step;   /* steps done when it was added; set by cen_ledger_add */
@@ -227,8 +234,9 @@ CEN_API void cen_ledger_watch_answer(cen_ledger_watch *watch); /* what failed ha
 CEN_API cen_status cen_ledger_view_snapshot(cen_ledger_view *view, cen_snapshot **snapshot);
 
 /* What was never freed, by stack, most bytes first: for people (80 columns; at most `top` stacks,
- * 0: 10) and for programs. Contexts, modules and driver pools are no leaks. *leaked: entries.
- * The caller frees the text with free(). CEN_ERR_HOST_MEMORY. */
+ * 0: 10) and for programs. Contexts, modules, driver pools and pages of pools are no leaks; pages of
+ * pools whose blocks have no entries are told by their sum, as not judged. *leaked: entries. The
+ * caller frees the text with free(). CEN_ERR_HOST_MEMORY. */
 CEN_API cen_status cen_ledger_leaks_text(cen_ledger_view *view, size_t top, char **text,
                                          uint64_t *leaked);
 CEN_API cen_status cen_ledger_leaks_json(cen_ledger_view *view, char **json, uint64_t *leaked);

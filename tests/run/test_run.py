@@ -213,6 +213,21 @@ def test_pages():
     says(run("--leaks", "--", PROGRAM, "proc", "pages", 0), "NEVER FREED: 10.00 MiB in 2 allocations")
 
 
+def test_own_pool():
+    """What a program's own pool of cenote's holds is not passed over, though its blocks are not seen."""
+    library = Path(CENOTE).parent / "libcenote.so"
+    if not library.exists():
+        print(f"skip test_own_pool: there is no {library}")
+        return
+    begin = "import cenote; pool = cenote.Pool('cuda:0'); block = pool.alloc(5 << 20); "
+    extra = {"CENOTE_LIBRARY": str(library), "PYTHONPATH": str(HERE.parents[1] / "python")}
+    done = run("--leaks", "--", sys.executable, "-c", begin + "import os; os._exit(0)", **extra)
+    says(done, "Not judged: 6.00 MiB in 1 page of pools that the program made itself.")
+    says(done, "NOTHING ELSE LEFT")
+    done = run("--leaks", "--", sys.executable, "-c", begin + "pool.free(block); pool.close()", **extra)
+    says(done, "NOTHING LEFT")
+
+
 def test_fork():
     """A child has a ledger of its own."""
     done = run("--leaks", "--", PROGRAM, "proc", "fork")
