@@ -152,8 +152,8 @@ static void print_cap(const replay_outcome *o, unit u) {
     }
 }
 
-/* What calls to the driver are modelled to take on a GPU is no share of a time that is shorter: that
- * recording is of a few milliseconds, or of no GPU. */
+/* What calls to the driver are modelled to take on a GPU is no share of a time that is shorter:
+ * that recording is of a few milliseconds, or of no GPU. */
 static bool has_share(const replay_outcome *o, double seconds) {
     return o->recorded.second_half_seconds > 0 && seconds <= o->recorded.second_half_seconds;
 }

@@ -28,6 +28,9 @@ void run_say_text(const char *text);
 #define RUN_SIZE 32
 const char *run_size(char text[RUN_SIZE], uint64_t bytes);
 
+/* The program of a ledger, as much of it as a line has room for: "python train.py --dat...". */
+#define RUN_PROGRAM 64
+const char *run_program(char text[RUN_PROGRAM], const cen_ledger_view *view);
 /* Where a stack was: "work (loop.c:23)". */
 void run_where(cen_ledger_view *view, uint32_t stack, char *text, size_t size);
 

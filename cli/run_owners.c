@@ -122,6 +122,7 @@ static void put_device(FILE *out, cen_ledger_view *view, unsigned number, run_mo
     enum { ROWS = 256 };
     row rows[ROWS];
     listing list;
+    char program[RUN_PROGRAM];
     const cen_ledger_info *info = cen_ledger_view_info(view);
     const cen_ledger_device_info *device = cen_ledger_view_device(view, number);
     const char *when = list_entries(view, moment, number, &list);
@@ -136,8 +137,8 @@ static void put_device(FILE *out, cen_ledger_view *view, unsigned number, run_mo
         return;
     }
     fprintf(out, "%s %s (pid %d) on device %u, %s, %s\n",
-            summed ? "held by" : "within that, used by", info->program, info->pid, number,
-            device && device->name[0] ? device->name : "unnamed", when);
+            summed ? "held by" : "within that, used by", run_program(program, view), info->pid,
+            number, device && device->name[0] ? device->name : "unnamed", when);
     for (size_t i = 0; i < count; i++) {
         sum += cen_ledger_kind_is_summed(rows[i].kind) ? rows[i].bytes : 0;
         put_row(out, &rows[i]);

@@ -12,10 +12,10 @@
 
 static void explain(cen_ledger_view *view, const run_options *options,
                     const cen_ledger_failure *failure) {
-    const cen_ledger_info *info = cen_ledger_view_info(view);
+    char name[RUN_PROGRAM];
     const cen_ledger_device_info *device = cen_ledger_view_device(view, failure->device);
     cen_explain_options how = {.size = sizeof how,
-                               .name = info->program,
+                               .name = run_program(name, view),
                                .cap_bytes = options->limit,
                                .device_total_bytes = device ? device->total_bytes : 0};
     cen_snapshot *snapshot = NULL;
@@ -38,16 +38,16 @@ void run_tell_failure(cen_ledger_view *view, const run_options *options, const c
         return;
     }
     const cen_ledger_failure *last = &failures[count - 1];
-    char asked[RUN_SIZE], room[RUN_SIZE], where[512];
+    char asked[RUN_SIZE], room[RUN_SIZE], where[512], program[RUN_PROGRAM];
     run_where(view, last->stack, where, sizeof where);
     if (options->limit && last->free_bytes >= last->bytes) {
         run_say(
             "over the limit: %s (pid %d) asked for %s on device %u, where it may hold %s, at %s",
-            info->program, info->pid, run_size(asked, last->bytes), last->device,
+            run_program(program, view), info->pid, run_size(asked, last->bytes), last->device,
             run_size(room, options->limit), where);
     } else {
         run_say("out of memory: %s (pid %d) asked for %s on device %u, which had %s free, at %s",
-                info->program, info->pid, run_size(asked, last->bytes), last->device,
+                run_program(program, view), info->pid, run_size(asked, last->bytes), last->device,
                 run_size(room, last->free_bytes), where);
     }
     if (owners) {
@@ -93,7 +93,8 @@ static uint64_t report(const run_watcher *watcher, const run_process *process, F
     }
     if (watcher->options->leaks && !cen_ledger_leaks_text(view, 0, &text, &leaked)) {
         const cen_ledger_info *info = cen_ledger_view_info(view);
-        run_say("leaks of %s (pid %d)%s:", info->program, info->pid,
+        char program[RUN_PROGRAM];
+        run_say("leaks of %s (pid %d)%s:", run_program(program, view), info->pid,
                 info->closed ? "" : ", which did not come to its end");
         run_say_text(text);
     }

@@ -234,9 +234,9 @@ CEN_API void cen_ledger_watch_answer(cen_ledger_watch *watch); /* what failed ha
 CEN_API cen_status cen_ledger_view_snapshot(cen_ledger_view *view, cen_snapshot **snapshot);
 
 /* What was never freed, by stack, most bytes first: for people (80 columns; at most `top` stacks,
- * 0: 10) and for programs. Contexts, modules, driver pools and pages of pools are no leaks; pages of
- * pools whose blocks have no entries are told by their sum, as not judged. *leaked: entries. The
- * caller frees the text with free(). CEN_ERR_HOST_MEMORY. */
+ * 0: 10) and for programs. Contexts, modules, driver pools and pages of pools are no leaks; of
+ * pools whose blocks have no entries, the pages are told by their sum, as not judged. *leaked:
+ * entries. The caller frees the text with free(). CEN_ERR_HOST_MEMORY. */
 CEN_API cen_status cen_ledger_leaks_text(cen_ledger_view *view, size_t top, char **text,
                                          uint64_t *leaked);
 CEN_API cen_status cen_ledger_leaks_json(cen_ledger_view *view, char **json, uint64_t *leaked);
