@@ -130,7 +130,8 @@ def test_program_of_lines():
     """A program in the command line is named on one line, as much of it as there is room for."""
     program = "\n\n" + (HERE / "keeps.py").read_text().replace("main()\n", "main()  # " + "x" * 99)
     done = run("--leaks", "--", sys.executable, "-c", program)
-    check(re.search(r"leaks of python\S* -c \"\"\"Keeps a block [^?]*\.\.\. \(pid", done.stderr), "it is named otherwise", done)
+    named = re.search(r'leaks of python\S* -c """Keeps a block [^?]*\.\.\. \(pid', done.stderr)
+    check(named, "it is named otherwise", done)
 
 
 def test_oom():
