@@ -45,7 +45,8 @@ typedef struct run_process {
     uint32_t steps;
     uint64_t failures, looked_adds;
     struct run_growth *growth;
-    char *held_text; /* who held what when it was looked at last, beside what NVML said */
+    char *held_text;    /* who held what when it was looked at last, beside what NVML said */
+    unsigned held_told; /* of so many devices */
 } run_process;
 
 typedef struct run_watcher {
@@ -66,8 +67,13 @@ cen_ledger_view *run_read(const run_watcher *watcher, const run_process *process
 void run_growth_look(run_process *process, cen_ledger_view *view);
 void run_growth_free(struct run_growth *growth);
 
-/* Texts about a ledger (run_report.c); the caller frees them. */
-char *run_owners_text(cen_ledger_view *view, bool reconcile);
+/* Of how many devices in a text NVML told what the process holds, and of how many it did not. */
+typedef struct run_told {
+    unsigned told, untold;
+} run_told;
+
+/* Texts about a ledger (run_report.c); the caller frees them. NVML is asked if told is given. */
+char *run_owners_text(cen_ledger_view *view, run_told *told);
 /* Says why memory ran out; of a process's first failure all that is known. */
 void run_tell_failure(cen_ledger_view *view, const run_options *options, bool first);
 /* After the end: leaks and the file of --json. How many entries leaked. */

@@ -58,11 +58,12 @@ static void put_bytes(FILE *out, int64_t bytes) {
     fprintf(out, " %s%10s", bytes < 0 ? "-" : " ", run_size(text, (uint64_t)llabs(bytes)));
 }
 
-/* What NVML says of the process on the device, and what no entry explains. */
-static void put_reconciled(FILE *out, int pid, const char *uuid, int64_t sum) {
+/* What NVML says of the process on the device, and what no entry explains; false if nothing. */
+static bool put_reconciled(FILE *out, int pid, const char *uuid, int64_t sum) {
     cen_holders *holders = NULL;
+    bool told = false;
     if (cen_holders_read(&holders)) {
-        return;
+        return false;
     }
     for (size_t i = 0; i < cen_holders_device_count(holders); i++) {
         const cen_holder_device *device = cen_holders_device(holders, i);
@@ -73,13 +74,15 @@ static void put_reconciled(FILE *out, int pid, const char *uuid, int64_t sum) {
                 fprintf(out, "  as NVML says\n");
                 put_bytes(out, (int64_t)holder->device_bytes - sum);
                 fprintf(out, "  unexplained\n");
+                told = true;
             }
         }
     }
     cen_holders_free(holders);
+    return told;
 }
 
-static void put_device(FILE *out, cen_ledger_view *view, unsigned number, bool reconcile) {
+static void put_device(FILE *out, cen_ledger_view *view, unsigned number, run_told *told) {
     enum { ROWS = 256 };
     row rows[ROWS];
     const cen_ledger_info *info = cen_ledger_view_info(view);
@@ -108,12 +111,13 @@ static void put_device(FILE *out, cen_ledger_view *view, unsigned number, bool r
     }
     put_bytes(out, sum);
     fprintf(out, "  in all\n");
-    if (reconcile && device) {
-        put_reconciled(out, info->pid, device->uuid, sum);
+    if (told && device) {
+        bool said = put_reconciled(out, info->pid, device->uuid, sum);
+        *(said ? &told->told : &told->untold) += 1;
     }
 }
 
-char *run_owners_text(cen_ledger_view *view, bool reconcile) {
+char *run_owners_text(cen_ledger_view *view, run_told *told) {
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
@@ -121,7 +125,7 @@ char *run_owners_text(cen_ledger_view *view, bool reconcile) {
         return NULL;
     }
     for (unsigned device = 0; device < CEN_LEDGER_DEVICES; device++) {
-        put_device(out, view, device, reconcile);
+        put_device(out, view, device, told);
     }
     if (fclose(out)) {
         free(text);
@@ -176,7 +180,8 @@ void run_tell_failure(cen_ledger_view *view, const run_options *options, bool fi
         return;
     }
     explain(view, options, last);
-    char *owners = run_owners_text(view, true);
+    run_told told = {0};
+    char *owners = run_owners_text(view, &told);
     if (owners) {
         run_say_text(owners);
     }
@@ -203,7 +208,7 @@ static uint64_t report(const run_watcher *watcher, const run_process *process, F
         return 0;
     }
     if (watcher->options->ledger) {
-        char *owners = process->held_text ? NULL : run_owners_text(view, false);
+        char *owners = process->held_text ? NULL : run_owners_text(view, NULL);
         run_say_text(process->held_text ? process->held_text : owners ? owners : "");
         free(owners);
     }

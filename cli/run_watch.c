@@ -105,6 +105,20 @@ static void look_at_failures(const run_watcher *watcher, run_process *process, u
     cen_ledger_view_free(view);
 }
 
+/* A process that ends leaves NVML's list before it is gone. What was said of it while it was there
+ * stands. */
+static void keep_owners(run_process *process, cen_ledger_view *view) {
+    run_told told = {0};
+    char *text = run_owners_text(view, &told);
+    if (!text || (told.untold && told.told < process->held_told)) {
+        free(text);
+        return;
+    }
+    free(process->held_text);
+    process->held_text = text;
+    process->held_told = told.told;
+}
+
 static void look_at_all(const run_watcher *watcher, run_process *process) {
     cen_ledger_view *view = run_read(watcher, process);
     if (!view) {
@@ -115,11 +129,7 @@ static void look_at_all(const run_watcher *watcher, run_process *process) {
     }
     const cen_ledger_info *info = cen_ledger_view_info(view);
     if (watcher->options->ledger && !info->closed) {
-        char *text = run_owners_text(view, true);
-        if (text) {
-            free(process->held_text);
-            process->held_text = text;
-        }
+        keep_owners(process, view);
     }
     cen_ledger_view_free(view);
 }
