@@ -50,7 +50,8 @@ typedef struct run_process {
     uint64_t missed; /* failures from before it was watched: nobody waits to have them read */
     bool told;       /* who held what when a request failed */
     struct run_growth *growth;
-    char *held_text; /* who held what when it was looked at last, beside what NVML said */
+    char *held_text;    /* who held what when it was looked at last, beside what NVML said */
+    unsigned held_told; /* of so many devices */
 } run_process;
 
 typedef struct run_watcher {
@@ -71,9 +72,15 @@ cen_ledger_view *run_read(const run_watcher *watcher, const run_process *process
 void run_growth_look(run_process *process, cen_ledger_view *view);
 void run_growth_free(struct run_growth *growth);
 
-/* Whose memory it is (run_owners.c), at a moment; NULL: no memory. The caller frees it. */
+/* Of how many devices in a text NVML told what the process holds, and of how many it did not. */
+typedef struct run_told {
+    unsigned told, untold;
+} run_told;
+
+/* Whose memory it is (run_owners.c), at a moment; NULL: no memory. The caller frees it.
+ * NVML is asked if told is given. */
 typedef enum run_moment { RUN_NOW, RUN_END, RUN_PEAK, RUN_FAILURE } run_moment;
-char *run_owners_text(cen_ledger_view *view, run_moment moment, bool reconcile);
+char *run_owners_text(cen_ledger_view *view, run_moment moment, run_told *told);
 /* Says why memory ran out (run_report.c); of a process's first failure, which has the text of whose
  * memory it was then, all that is known. */
 void run_tell_failure(cen_ledger_view *view, const run_options *options, const char *owners);

@@ -59,11 +59,12 @@ static void put_bytes(FILE *out, int64_t bytes) {
     fprintf(out, " %s%10s", bytes < 0 ? "-" : " ", run_size(text, (uint64_t)llabs(bytes)));
 }
 
-/* What NVML says of the process on the device, and what no entry explains. */
-static void put_reconciled(FILE *out, int pid, const char *uuid, int64_t sum) {
+/* What NVML says of the process on the device, and what no entry explains; false if nothing. */
+static bool put_reconciled(FILE *out, int pid, const char *uuid, int64_t sum) {
     cen_holders *holders = NULL;
+    bool told = false;
     if (cen_holders_read(&holders)) {
-        return;
+        return false;
     }
     for (size_t i = 0; i < cen_holders_device_count(holders); i++) {
         const cen_holder_device *device = cen_holders_device(holders, i);
@@ -74,10 +75,12 @@ static void put_reconciled(FILE *out, int pid, const char *uuid, int64_t sum) {
                 fprintf(out, "  as NVML says\n");
                 put_bytes(out, (int64_t)holder->device_bytes - sum);
                 fprintf(out, "  unexplained\n");
+                told = true;
             }
         }
     }
     cen_holders_free(holders);
+    return told;
 }
 
 static void put_row(FILE *out, const row *r) {
@@ -118,7 +121,7 @@ static const char *list_entries(cen_ledger_view *view, run_moment moment, unsign
 }
 
 static void put_device(FILE *out, cen_ledger_view *view, unsigned number, run_moment moment,
-                       bool reconcile) {
+                       run_told *told) {
     enum { ROWS = 256 };
     row rows[ROWS];
     listing list;
@@ -148,12 +151,13 @@ static void put_device(FILE *out, cen_ledger_view *view, unsigned number, run_mo
     }
     put_bytes(out, sum);
     fprintf(out, "  in all\n");
-    if (reconcile && device) {
-        put_reconciled(out, info->pid, device->uuid, sum);
+    if (told && device) {
+        bool said = put_reconciled(out, info->pid, device->uuid, sum);
+        *(said ? &told->told : &told->untold) += 1;
     }
 }
 
-char *run_owners_text(cen_ledger_view *view, run_moment moment, bool reconcile) {
+char *run_owners_text(cen_ledger_view *view, run_moment moment, run_told *told) {
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
@@ -161,7 +165,7 @@ char *run_owners_text(cen_ledger_view *view, run_moment moment, bool reconcile) 
         return NULL;
     }
     for (unsigned device = 0; device < CEN_LEDGER_DEVICES; device++) {
-        put_device(out, view, device, moment, reconcile);
+        put_device(out, view, device, moment, told);
     }
     if (fclose(out)) {
         free(text);

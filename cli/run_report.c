@@ -73,7 +73,7 @@ static void say_held(const run_process *process, cen_ledger_view *view) {
         run_say_text(process->held_text);
     } else if (!process->told) {
         bool closed = cen_ledger_view_info(view)->closed;
-        char *owners = run_owners_text(view, closed ? RUN_PEAK : RUN_END, false);
+        char *owners = run_owners_text(view, closed ? RUN_PEAK : RUN_END, NULL);
         run_say_text(owners ? owners : "");
         free(owners);
     }

@@ -216,6 +216,15 @@ def test_ledger():
             check(re.search(pattern, done.stderr), f"no {pattern} in what it says", done)
 
 
+def test_ledger_of_the_killed():
+    """What NVML said stands when it lists the process no more, which is not gone yet."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = run("--ledger", "--", PROGRAM, "proc", "unlisted", 8, CENOTE_TEST_DRIVER_STATE=folder)
+        status(done, 128 + signal.SIGKILL)
+        says(done, "as NVML says\n")
+        says(done, "  unexplained\n")
+
+
 def test_pages():
     says(run("--leaks", "--", PROGRAM, "proc", "pages", 1), "NEVER FREED: 6.00 MiB in 1 allocation\n")
     says(run("--leaks", "--", PROGRAM, "proc", "pages", 0), "NEVER FREED: 10.00 MiB in 2 allocations")
