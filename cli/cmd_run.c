@@ -37,7 +37,11 @@ static const char usage[] =
     "  --trace FILE        a trace of the first process; FILE.PID of each other\n"
     "  --torch             PyTorch uses cenote's allocator, which accounts for each tensor\n"
     "  --no-stacks         no stacks: less to say, at less cost for each call\n"
-    "  --json FILE         leaks and failures for programs; docs/run.md has the keys\n";
+    "  --json FILE         leaks and failures for programs; docs/run.md has the keys\n"
+    "\n"
+    "Exit status: the program's, or 128 and the number of the signal that ended it; N where\n"
+    "something was not freed; 1 cenote failed before the program ran, 2 the call's words are off,\n"
+    "126 the program cannot be run, or nothing can be preloaded into it, 127 there is none.\n";
 
 /* ---- the call's words ---- */
 
@@ -99,6 +103,9 @@ static int parse(int argc, char **argv, run_options *options) {
         }
     }
     options->command = argv + i;
+    if (!status && !options->help && options->watch && options->no_stacks) {
+        return cli_usage_error(command, "--watch tells of stacks, and --no-stacks keeps none");
+    }
     if (!status && !options->help && i >= argc) {
         return cli_usage_error(command, "no command; as in: cenote run --leaks -- ./program");
     }
@@ -113,6 +120,25 @@ static int try_file(const char *path) {
     }
     if (file) {
         fclose(file);
+    }
+    return CLI_OK;
+}
+
+/* The same of a trace, which the program makes: what is there stays until it does, and a program
+ * that uses no CUDA leaves none. What is no plain file may not take being opened twice. */
+static int try_trace(const char *path) {
+    struct stat st;
+    bool there = path && !stat(path, &st);
+    if (!path || (there && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))) {
+        return CLI_OK;
+    }
+    int fd = open(path, O_WRONLY | O_CLOEXEC | (there ? 0 : O_CREAT | O_EXCL), 0666);
+    if (fd < 0) {
+        return cli_failed(command, "%s: %s", path, strerror(errno));
+    }
+    close(fd);
+    if (!there) {
+        unlink(path);
     }
     return CLI_OK;
 }
@@ -313,6 +339,7 @@ int cmd_run(int argc, char **argv) {
     hold_streams();
     status = run_find_program(options.command[0], program);
     status = status ? status : run_find_preload(preload);
+    status = status ? status : try_trace(options.trace);
     status = status ? status : try_file(options.json);
     int lock = -1;
     status = status ? status : make_folder(folder, &lock);

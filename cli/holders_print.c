@@ -146,7 +146,9 @@ static void put_device(const cen_holder_device *d) {
                                    : "%zu processes",
                           n);
     int64_t unclaimed = d->unclaimed_bytes;
-    if (unclaimed >= 0) {
+    if (!n) { /* all that is used is claimed by none, then */
+        claim[length] = '\0';
+    } else if (unclaimed >= 0) {
         snprintf(claim + length, sizeof claim - (size_t)length, ", %.1f GiB claimed by none",
                  (double)unclaimed / GIB);
     } else {

@@ -152,6 +152,12 @@ static void print_cap(const replay_outcome *o, unit u) {
     }
 }
 
+/* What calls to the driver are modelled to take on a GPU is no share of a time that is shorter:
+ * that recording is of a few milliseconds, or of no GPU. */
+static bool has_share(const replay_outcome *o, double seconds) {
+    return o->recorded.second_half_seconds > 0 && seconds <= o->recorded.second_half_seconds;
+}
+
 /* Percent of the recorded time of the second half. */
 static double share(const replay_outcome *o, double seconds) {
     return 100 * seconds / o->recorded.second_half_seconds;
@@ -189,9 +195,12 @@ static void print_table(const replay_outcome *o, unit u) {
               r->driver_seconds * 1e3, 1);
     print_row("  in the second half", "ms", known ? rec->driver_second_half * 1e3 : NAN,
               r->driver_seconds_second_half * 1e3, 1);
-    if (rec->second_half_seconds > 0) {
+    if (has_share(o, r->driver_seconds_second_half) &&
+        (!known || has_share(o, rec->driver_second_half))) {
         print_row("  share of that half", "%", known ? share(o, rec->driver_second_half) : NAN,
                   share(o, r->driver_seconds_second_half), 1);
+    } else if (rec->second_half_seconds > 0) {
+        printf("%-30s%20s\n", "  share of that half", "too short to tell");
     }
 }
 
@@ -199,7 +208,7 @@ static void print_point(const replay_outcome *o, const char *pages, const replay
     printf("%-9s%12.3f%14s%12.1f%14.1f", pages,
            ratio(r->requested_peak_bytes, r->reserved_peak_bytes), grouped(r->driver_calls),
            r->driver_seconds * 1e3, r->driver_seconds_second_half * 1e3);
-    if (o->recorded.second_half_seconds > 0) {
+    if (has_share(o, r->driver_seconds_second_half)) {
         printf(" %6.1f%%", share(o, r->driver_seconds_second_half));
     }
     putchar('\n');

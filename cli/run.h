@@ -28,6 +28,9 @@ void run_say_text(const char *text);
 #define RUN_SIZE 32
 const char *run_size(char text[RUN_SIZE], uint64_t bytes);
 
+/* The program of a ledger, as much of it as a line has room for: "python train.py --dat...". */
+#define RUN_PROGRAM 64
+const char *run_program(char text[RUN_PROGRAM], const cen_ledger_view *view);
 /* Where a stack was: "work (loop.c:23)". */
 void run_where(cen_ledger_view *view, uint32_t stack, char *text, size_t size);
 
@@ -44,8 +47,11 @@ typedef struct run_process {
     ino_t inode; /* of the file that is watched */
     uint32_t steps;
     uint64_t failures, looked_adds;
+    uint64_t missed; /* failures from before it was watched: nobody waits to have them read */
+    bool told;       /* who held what when a request failed */
     struct run_growth *growth;
-    char *held_text; /* who held what when it was looked at last, beside what NVML said */
+    char *held_text;    /* who held what when it was looked at last, beside what NVML said */
+    unsigned held_told; /* of so many devices */
 } run_process;
 
 typedef struct run_watcher {
@@ -66,10 +72,18 @@ cen_ledger_view *run_read(const run_watcher *watcher, const run_process *process
 void run_growth_look(run_process *process, cen_ledger_view *view);
 void run_growth_free(struct run_growth *growth);
 
-/* Texts about a ledger (run_report.c); the caller frees them. */
-char *run_owners_text(cen_ledger_view *view, bool reconcile);
-/* Says why memory ran out; of a process's first failure all that is known. */
-void run_tell_failure(cen_ledger_view *view, const run_options *options, bool first);
+/* Of how many devices in a text NVML told what the process holds, and of how many it did not. */
+typedef struct run_told {
+    unsigned told, untold;
+} run_told;
+
+/* Whose memory it is (run_owners.c), at a moment; NULL: no memory. The caller frees it.
+ * NVML is asked if told is given. */
+typedef enum run_moment { RUN_NOW, RUN_END, RUN_PEAK, RUN_FAILURE } run_moment;
+char *run_owners_text(cen_ledger_view *view, run_moment moment, run_told *told);
+/* Says why memory ran out (run_report.c); of a process's first failure, which has the text of whose
+ * memory it was then, all that is known. */
+void run_tell_failure(cen_ledger_view *view, const run_options *options, const char *owners);
 /* After the end: leaks and the file of --json. How many entries leaked. */
 uint64_t run_report_end(run_watcher *watcher, int status);
 

@@ -39,6 +39,18 @@ const char *run_size(char text[RUN_SIZE], uint64_t bytes) {
     return text;
 }
 
+const char *run_program(char text[RUN_PROGRAM], const cen_ledger_view *view) {
+    const char *program = cen_ledger_view_info(view)->program;
+    if (snprintf(text, RUN_PROGRAM, "%s", program) >= RUN_PROGRAM) {
+        size_t keep = RUN_PROGRAM - sizeof "...";
+        while (keep && ((unsigned char)program[keep] & 0xc0) == 0x80) { /* whole characters */
+            keep--;
+        }
+        snprintf(text + keep, RUN_PROGRAM - keep, "...");
+    }
+    return text;
+}
+
 /* The innermost frame that a person wrote: one with a file and a line, if there is any. */
 void run_where(cen_ledger_view *view, uint32_t stack, char *text, size_t size) {
     size_t count = 0;

@@ -75,6 +75,9 @@ static void look_for(const run_watcher *watcher, run_process *process) {
     *process = fresh;
     if (cen_ledger_watch_open(path, &process->watch)) {
         process->watch = NULL;
+    } else {
+        uint32_t steps;
+        cen_ledger_watch_counts(process->watch, &steps, &process->missed);
     }
 }
 
@@ -93,16 +96,41 @@ static void find_new(run_watcher *watcher) {
     }
 }
 
-/* The writer waits for the answer: first it is read, then answered, and only then explained. */
+/* The writer waits for the answer: what is to be had of this moment is read, then it is answered,
+ * and only then all is explained. NVML tells of this moment only if the writer does wait: one that
+ * failed before it was watched has gone on. */
 static void look_at_failures(const run_watcher *watcher, run_process *process, uint64_t failures) {
-    bool first = !process->failures;
+    bool first = !process->failures, waits = failures > process->missed;
     process->failures = failures;
     cen_ledger_view *view = run_read(watcher, process);
+    run_told told = {0};
+    char *owners = first && view ? run_owners_text(view, RUN_FAILURE, waits ? &told : NULL) : NULL;
     cen_ledger_watch_answer(process->watch);
     if (view) {
-        run_tell_failure(view, watcher->options, first);
+        run_tell_failure(view, watcher->options, owners);
     }
+    if (owners) { /* what was seen before says no more */
+        process->told = true;
+        free(process->held_text);
+        process->held_text = NULL;
+        process->held_told = 0;
+    }
+    free(owners);
     cen_ledger_view_free(view);
+}
+
+/* A process that ends leaves NVML's list before it is gone. What was said of it while it was there
+ * stands. */
+static void keep_owners(run_process *process, cen_ledger_view *view) {
+    run_told told = {0};
+    char *text = run_owners_text(view, RUN_NOW, &told);
+    if (!text || (told.untold && told.told < process->held_told)) {
+        free(text);
+        return;
+    }
+    free(process->held_text);
+    process->held_text = text;
+    process->held_told = told.told;
 }
 
 static void look_at_all(const run_watcher *watcher, run_process *process) {
@@ -115,11 +143,7 @@ static void look_at_all(const run_watcher *watcher, run_process *process) {
     }
     const cen_ledger_info *info = cen_ledger_view_info(view);
     if (watcher->options->ledger && !info->closed) {
-        char *text = run_owners_text(view, true);
-        if (text) {
-            free(process->held_text);
-            process->held_text = text;
-        }
+        keep_owners(process, view);
     }
     cen_ledger_view_free(view);
 }

@@ -18,8 +18,7 @@ typedef struct page {
     unsigned handles, mappings;
     cen_ledger_kind kind;
     int device;
-    bool own;    /* of the interposer's pool */
-    bool pooled; /* of any pool of cenote's: at the end it holds them still, and that is no leak */
+    bool own; /* of the interposer's pool */
 } page;
 
 typedef struct mapping {
@@ -109,9 +108,10 @@ pl_result cuMemCreate(pl_page *handle, size_t size, const pl_page_prop *prop, pl
                                .handles = 1,
                                .kind = kind,
                                .device = device,
-                               .own = request.before == PL_POOL,
-                               .pooled = request.before == PL_POOL ||
-                                         is_libcenote(__builtin_return_address(0))};
+                               .own = request.before == PL_POOL};
+            request.stream = made.own                                    ? CEN_LEDGER_PAGE_OF_BLOCKS
+                             : is_libcenote(__builtin_return_address(0)) ? CEN_LEDGER_PAGE_OF_POOL
+                                                                         : CEN_LEDGER_PAGE_PLAIN;
             pthread_mutex_lock(&pages.lock);
             insert(*handle, &made);
             pthread_mutex_unlock(&pages.lock);
@@ -289,12 +289,12 @@ void pl_pages_each_own(int device, void (*fn)(pl_addr addr, uint64_t size, int p
     ceni_free(own);
 }
 
-void pl_pages_end_pooled(void) {
+void pl_pages_end_own(void) {
     pthread_mutex_lock(&pages.lock);
     for (size_t i = 0; i < pages.by_handle.capacity; i++) {
         if (pages.by_handle.slots[i].used) {
             const page *p = (page *)(uintptr_t)pages.by_handle.slots[i].value;
-            if (p->pooled) {
+            if (p->own) {
                 (void)pl_end(p->kind, p->key, NULL);
             }
         }

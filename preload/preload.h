@@ -147,8 +147,8 @@ static inline pl_ptr pl_stream_of(pl_ptr stream, unsigned streams) {
 
 /* ---- pages (pages.c) ---- */
 
-/* At the end: what cenote's pools hold still is no leak. */
-void pl_pages_end_pooled(void);
+/* At the end: our pool holds nothing any more. */
+void pl_pages_end_own(void);
 /* Calls fn for each range of addresses where pages of the pool of a device are mapped. */
 void pl_pages_each_own(int device, void (*fn)(pl_addr addr, uint64_t size, int peer), int peer);
 

@@ -124,7 +124,7 @@ static bool all_left(void) {
  * of other libraries free is in the ledger by then, and goes to the pool that it came from. */
 static void end(int status, void *arg) {
     if (atomic_load(&state.started) && all_left()) {
-        pl_pages_end_pooled();
+        pl_pages_end_own();
         cen_ledger_close(state.ledger);
         state.ledger = NULL;
     }

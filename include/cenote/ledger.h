@@ -60,10 +60,17 @@ CEN_API const char *cen_ledger_kind_text(cen_ledger_kind kind);
 /* Whether entries of a kind are a share of the device's memory of their own; false if unknown. */
 CEN_API bool cen_ledger_kind_is_summed(cen_ledger_kind kind);
 
+/* What a page is for: pages of a pool are the pool's to free, and no leaks. */
+typedef enum cen_ledger_page_use {
+    CEN_LEDGER_PAGE_PLAIN = 0,
+    CEN_LEDGER_PAGE_OF_BLOCKS = 1, /* of a pool of cenote's whose blocks have entries, too */
+    CEN_LEDGER_PAGE_OF_POOL = 2    /* of one whose blocks have none here: they cannot be judged */
+} cen_ledger_page_use;
+
 typedef struct cen_ledger_entry {
     uint64_t key; /* with kind and device it names the entry */
     uint64_t bytes;
-    uint64_t stream;
+    uint64_t stream; /* of a PAGE: cen_ledger_page_use */
     int64_t time_us; /* when it was added; 0: now */
     uint32_t stack;  /* of this ledger, or CEN_LEDGER_NO_STACK */
     uint32_t step;   /* steps done when it was added; set by cen_ledger_add */
@@ -174,6 +181,18 @@ CEN_API const cen_ledger_device_info *cen_ledger_view_device(const cen_ledger_vi
 CEN_API const cen_ledger_entry *cen_ledger_view_entries(const cen_ledger_view *view, size_t *count);
 CEN_API const cen_ledger_failure *cen_ledger_view_failures(const cen_ledger_view *view,
                                                            size_t *count);
+
+/* A moment in the past: when the last request failed, on whichever device, or when the sum of this
+ * device was highest. */
+typedef enum cen_ledger_moment { CEN_LEDGER_FAILURE, CEN_LEDGER_PEAK } cen_ledger_moment;
+/* The entries as they were then, from the ring's events, in no order; of those that ended since,
+ * time and step are 0. They live until the next call for this view, or as long as it.
+ * CEN_ERR_NOT_FOUND: there was no such moment, or the ring does not reach back to it; nothing is
+ * logged. CEN_ERR_INVALID, CEN_ERR_HOST_MEMORY. */
+CEN_API cen_status cen_ledger_view_then(cen_ledger_view *view, cen_ledger_moment moment,
+                                        unsigned device, const cen_ledger_entry **entries,
+                                        size_t *count);
+
 /* A stack with names, innermost first, without cenote's own frames; NULL: none. Naming takes time:
  * modules are opened at the first call. */
 CEN_API const cen_frame *cen_ledger_view_stack(cen_ledger_view *view, uint32_t stack,
@@ -207,14 +226,17 @@ CEN_API void cen_ledger_watch_counts(cen_ledger_watch *watch, uint32_t *steps, u
 CEN_API void cen_ledger_watch_answer(cen_ledger_watch *watch); /* what failed has been read */
 
 /* What a ledger says, as a snapshot: for explain and convert. Its segments are the SEGMENT and
- * MEMORY entries, its blocks the BLOCK and ASYNC ones, and the MEMORY ones that no blocks lie in;
- * its history the ring, with a CEN_ACTION_OOM for each failure in it. docs/formats/ledger.md.
+ * MEMORY entries, its blocks the BLOCK and ASYNC ones, and the MEMORY ones that no blocks lie in.
+ * Other summed kinds, which have no address, are a segment with a block each at one that no driver
+ * gives; what pages or driver pools have beyond blocks in them is a segment without any. Its
+ * history is the ring, with a CEN_ACTION_OOM for each failure in it. docs/formats/ledger.md.
  * CEN_ERR_HOST_MEMORY, CEN_ERR_FORMAT. */
 CEN_API cen_status cen_ledger_view_snapshot(cen_ledger_view *view, cen_snapshot **snapshot);
 
 /* What was never freed, by stack, most bytes first: for people (80 columns; at most `top` stacks,
- * 0: 10) and for programs. Contexts, modules and driver pools are no leaks. *leaked: entries.
- * The caller frees the text with free(). CEN_ERR_HOST_MEMORY. */
+ * 0: 10) and for programs. Contexts, modules, driver pools and pages of pools are no leaks; of
+ * pools whose blocks have no entries, the pages are told by their sum, as not judged. *leaked:
+ * entries. The caller frees the text with free(). CEN_ERR_HOST_MEMORY. */
 CEN_API cen_status cen_ledger_leaks_text(cen_ledger_view *view, size_t top, char **text,
                                          uint64_t *leaked);
 CEN_API cen_status cen_ledger_leaks_json(cen_ledger_view *view, char **json, uint64_t *leaked);

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 /* The sink, one of the library's few globals (docs/design.md lists them). */
 static _Atomic(cen_log_fn) sink_fn;
@@ -36,6 +37,20 @@ void ceni_one_line(char *text) {
             *text = '?';
         }
     }
+}
+
+void ceni_join_lines(char *text) {
+    static const char white[] = " \t\n\v\f\r";
+    char *to = text;
+    for (const char *from = text; *from; from++) {
+        bool space = strchr(white, *from) != NULL;
+        if (!space) {
+            *to++ = *from;
+        } else if (to > text && to[-1] != ' ') {
+            *to++ = ' ';
+        }
+    }
+    *to = '\0';
 }
 
 /* What this thread's last failure said, and whether it was asked for. */

@@ -6,6 +6,9 @@
 
 /* Replaces control characters by '?': a name from outside may hold any. */
 void ceni_one_line(char *text);
+/* Before it, for text of several lines, such as a program in a command line: white space of any
+ * length becomes one space. */
+void ceni_join_lines(char *text);
 
 /* Formats and delivers a message if the sink wants its level. errno is preserved. */
 void ceni_log(cen_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

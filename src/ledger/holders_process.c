@@ -69,6 +69,7 @@ void ceni_process_program(int pid, char *program, size_t size) {
         for (char *at = text; at < text + got; at++) {
             *at = *at ? *at : ' ';
         }
+        ceni_join_lines(text + (base - text));
         snprintf(program, size, "%s", base);
     } else if (read_file(pid, "comm", text, sizeof text) > 0) { /* a zombie, or of the kernel */
         text[strcspn(text, "\n")] = '\0';

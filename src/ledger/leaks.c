@@ -16,9 +16,14 @@
 
 /* ---- by stack ---- */
 
-/* What the driver takes by itself is no leak, and addresses are no memory. */
+static bool is_of_pool(const cen_ledger_entry *e) {
+    return e->kind == CEN_LEDGER_PAGE && e->stream != CEN_LEDGER_PAGE_PLAIN;
+}
+
+/* What the driver takes by itself is no leak, addresses are no memory, and a pool keeps its pages.
+ */
 static bool counts(const cen_ledger_entry *e) {
-    return e->kind != CEN_LEDGER_CONTEXT && e->kind != CEN_LEDGER_MODULE &&
+    return !is_of_pool(e) && e->kind != CEN_LEDGER_CONTEXT && e->kind != CEN_LEDGER_MODULE &&
            e->kind != CEN_LEDGER_POOL && e->kind != CEN_LEDGER_SEGMENT && !e->less;
 }
 
@@ -77,8 +82,12 @@ cen_status ceni_leaks_find(const cen_ledger_view *v, const void *output, const c
         return ceni_fail(CEN_ERR_HOST_MEMORY, "%s: no memory", call);
     }
     for (size_t i = 0; i < v->file.entry_count; i++) {
-        if (counts(&v->file.entries[i])) {
-            entries[count++] = &v->file.entries[i];
+        const cen_ledger_entry *e = &v->file.entries[i];
+        if (counts(e)) {
+            entries[count++] = e;
+        } else if (is_of_pool(e) && e->stream == CEN_LEDGER_PAGE_OF_POOL) {
+            leaks->unjudged_bytes += e->bytes;
+            leaks->unjudged++;
         }
     }
     if (count) {
@@ -200,7 +209,8 @@ static void put_leak(ceni_str *out, cen_ledger_view *v, const ceni_leak *leak, s
 static void put_head(ceni_str *out, const cen_ledger_view *v, const ceni_leaks *leaks) {
     char line[400];
     if (!leaks->entries) {
-        ceni_str_printf(out, "NOTHING LEFT: all that was taken was freed\n");
+        ceni_str_printf(out, leaks->unjudged ? "NOTHING ELSE LEFT: see what is not judged below\n"
+                                             : "NOTHING LEFT: all that was taken was freed\n");
     } else {
         ceni_str_printf(out, "NEVER FREED: ");
         ceni_put_size(out, leaks->bytes);
@@ -217,6 +227,15 @@ static void put_head(ceni_str *out, const cen_ledger_view *v, const ceni_leaks *
     put_line(out, 0, line);
     if (!v->info.closed) {
         ceni_str_printf(out, "The program did not come to its end: this is what it held then.\n");
+    }
+    if (leaks->unjudged) {
+        ceni_str_printf(out, "Not judged: ");
+        ceni_put_size(out, leaks->unjudged_bytes);
+        ceni_str_printf(out, " in ");
+        ceni_put_count(out, leaks->unjudged);
+        ceni_str_printf(out, leaks->unjudged == 1 ? " page" : " pages");
+        ceni_str_printf(out, " of pools that the program made itself.\n"
+                             "Blocks in them that were not freed do not show here.\n");
     }
     if (v->info.lost) {
         ceni_put_count(out, v->info.lost);

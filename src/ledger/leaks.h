@@ -16,6 +16,7 @@ typedef struct ceni_leaks {
     ceni_leak *at; /* most bytes first; the caller's to ceni_free */
     size_t count;
     uint64_t bytes, entries;
+    uint64_t unjudged_bytes, unjudged; /* pages of pools whose blocks are not known */
 } ceni_leaks;
 
 /* CEN_ERR_HOST_MEMORY, logged; CEN_ERR_INVALID: an argument is NULL. */

@@ -37,6 +37,8 @@ static json_t *whole(builder *b, cen_ledger_view *v, const ceni_leaks *leaks) {
     set(b, root, "lost", bytes(v->info.lost));
     set(b, root, "leaked_bytes", bytes(leaks->bytes));
     set(b, root, "leaked_count", bytes(leaks->entries));
+    set(b, root, "unjudged_bytes", bytes(leaks->unjudged_bytes));
+    set(b, root, "unjudged_count", bytes(leaks->unjudged));
     set(b, root, "stacks", stacks);
     return root;
 }

@@ -169,11 +169,11 @@ static void name_program(char *to, size_t size) {
     }
     line[length] = '\0';
     const char *from = ceni_base_name(line);
-    size_t left = length - (size_t)(from - line), at = 0;
-    for (; at < left && at + 1 < size; at++) {
-        to[at] = from[at] ? from[at] : ' ';
+    for (size_t i = 0; i < length; i++) {
+        line[i] = line[i] ? line[i] : ' ';
     }
-    to[at] = '\0';
+    ceni_join_lines(line + (from - line));
+    snprintf(to, size, "%s", from);
     ceni_one_line(to);
 }
 

@@ -104,6 +104,7 @@ void cen_ledger_view_free(cen_ledger_view *v) {
     ceni_ledger_names_close(v->names);
     ceni_free(v->owners);
     ceni_free(v->owner_text);
+    ceni_free(v->then);
     ceni_ledger_file_free(&v->file);
     ceni_free(v);
 }

@@ -23,6 +23,8 @@ struct cen_ledger_view {
     const char **owners;     /* by module: who calls from it; NULL: it is passed over */
     char *owner_text;
     bool owners_made;
+    cen_ledger_entry *then; /* what cen_ledger_view_then gave last */
+    size_t then_count;
 };
 
 /* Makes a view of a copy, which it takes over also on failure. CEN_ERR_HOST_MEMORY; logged. */

@@ -192,7 +192,7 @@ static void log_failure(const cen_pool *pool, cen_status why) {
              CENI_MIB(f->pending_bytes), CENI_MIB(f->device_free_bytes),
              f->limit_bytes == UINT64_MAX ? CENI_MIB(pool->device->total_bytes)
                                           : CENI_MIB(f->limit_bytes),
-             f->limit_bytes == UINT64_MAX ? " (the device's size)" : "",
+             f->limit_bytes == UINT64_MAX ? " (none of its own: what the device shows in all)" : "",
              why == CEN_ERR_CAPTURE ? "; no plain segment can be made while a stream is capturing"
                                     : "");
 }

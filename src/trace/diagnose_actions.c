@@ -35,7 +35,9 @@ static void offer(offers *o, uint64_t bytes, ceni_mark mark, bool needed, const 
 }
 
 static void place(char *text, size_t size, const cen_frame *user) {
-    if (user) {
+    if (user && !*user->file) {
+        snprintf(text, size, "%s", user->function);
+    } else if (user) {
         snprintf(text, size, "%s:%u", ceni_base_name(user->file), user->line);
     } else {
         snprintf(text, size, "no frames");

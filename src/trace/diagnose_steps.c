@@ -151,11 +151,16 @@ static void note(ceni_diag *diag, ceni_step *step, const curve *c, size_t event)
     }
 }
 
+/* A column has the peak of its events; where there are fewer of these, an event has columns. */
 static void plot(ceni_diag *diag, const curve *c, size_t event) {
-    size_t column = event * CENI_PLOT_COLUMNS / (diag->horizon ? diag->horizon : 1);
-    uint64_t *live = &diag->plot_live[column], *held = &diag->plot_held[column];
-    *live = c->live > *live ? c->live : *live;
-    *held = c->held > *held ? c->held : *held;
+    size_t horizon = diag->horizon ? diag->horizon : 1;
+    size_t column = event * CENI_PLOT_COLUMNS / horizon;
+    size_t next = (event + 1) * CENI_PLOT_COLUMNS / horizon;
+    do {
+        uint64_t *live = &diag->plot_live[column], *held = &diag->plot_held[column];
+        *live = c->live > *live ? c->live : *live;
+        *held = c->held > *held ? c->held : *held;
+    } while (++column < next);
 }
 
 /* One pass: the peaks of the whole, of each step, and the plot's columns. */

@@ -71,7 +71,7 @@ static void put_optimizer(ceni_str *out, const char *file) {
 }
 
 static void put_place(ceni_str *out, const cen_frame *user) {
-    if (user) {
+    if (user && *user->file) {
         ceni_str_printf(out, ", %s:%" PRIu32, ceni_base_name(user->file), user->line);
     }
 }

@@ -7,11 +7,15 @@
  *   BLOCK    where there is neither of them      always
  *   ASYNC    where there is no SEGMENT           always
  *
- * Others have no address that anything could lie at. */
+ * Where there are PAGEs, BLOCKs lie in those, and not in MEMORY; both are segments then.
+ *
+ * Others have no address. A CONTEXT, MODULE, GRAPH or ARRAY, and a PAGE or POOL of a device whose
+ * blocks are not known, is a segment with one block at an address that nobody else has. Where the
+ * blocks are known, what the PAGEs (POOLs) have beyond them is one segment without any: spare. */
 #include "trace/read_ledger.h"
 
+#include "base/map.h"
 #include "base/mem.h"
-#include "trace/read_trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,58 +24,77 @@
 
 #define BYTES_MAX ((size_t)1 << 30) /* of one that comes through a pipe or out of gzip */
 
+/* Addresses that no driver gives. */
+#define SPARE_AT(which) (UINT64_C(1) << 59 | (uint64_t)(which) << 50)
+#define LONE_FROM       (UINT64_C(1) << 60)
+#define LONE_UNTIL      (UINT64_C(1) << 63)
+
+enum { SPARE_PAGES, SPARE_POOLS, SPARES, NO_SPARE };
+
+/* What pages, or pools, have beyond the blocks in them: by the sums, and as it was put last. */
+typedef struct spare {
+    uint64_t bytes; /* modulo 2^64: blocks may be known before what they lie in */
+    uint64_t mapped;
+} spare;
+
+/* An entry without an address, at one of ours. */
+typedef struct lone {
+    uint64_t addr, bytes;
+} lone;
+
 typedef struct conversion {
     ceni_reader *reader;
     const ceni_ledger_file *from;
     ceni_trace_file to;
-    struct {
-        bool segment, memory, block;
-    } has[CEN_LEDGER_DEVICES];
-    uint64_t ticks; /* of the latest event: nanoseconds since 1970 */
+    bool has[CEN_LEDGER_DEVICES][CEN_LEDGER_KINDS];
+    spare spares[CEN_LEDGER_DEVICES][SPARES];
+    ceni_map lone_at[CEN_LEDGER_DEVICES][CEN_LEDGER_KINDS]; /* key: index of a lone */
+    CENI_ARRAY(lone) lones;
+    uint64_t lone_next;
+    uint32_t kind_stacks[CEN_LEDGER_KINDS]; /* one frame, the kind's name */
+    uint64_t ticks;                         /* of the latest event: nanoseconds since 1970 */
     CENI_ARRAY(ceni_ledger_event) added;
 } conversion;
 
 /* ---- what stacks are made of ---- */
 
-static cen_status add_text(ceni_reader *reader, const char *text, uint32_t *id) {
-    return ceni_intern_string(reader, (const uint8_t *)text, strlen(text), id);
+static void note_kinds(conversion *c) {
+    for (size_t i = 0; i < c->from->entry_count; i++) {
+        c->has[c->from->entries[i].device][c->from->entries[i].kind] = true;
+    }
+    for (size_t i = 0; i < c->from->event_count; i++) {
+        const ceni_ledger_event *e = &c->from->events[i];
+        unsigned what = e->what & ~CENI_LEDGER_LESS;
+        if (what == CENI_LEDGER_ADDED || what == CENI_LEDGER_REMOVED) {
+            c->has[e->device][e->kind] = true;
+        }
+    }
 }
 
-/* The copy's strings, modules and frames as the reader has them. */
-static cen_status take_names(ceni_reader *reader, const ceni_ledger_file *from,
-                             ceni_trace_file *to) {
-    if (add_text(reader, "", &to->empty) || CENI_ROOM(reader, to->strings, from->string_count) ||
-        CENI_ROOM(reader, to->modules, from->module_count) ||
-        CENI_ROOM(reader, to->frames, from->frame_count)) {
-        return reader->status;
+/* A stack whose only frame is a kind's name: what nobody asked for by itself goes by it. */
+static cen_status take_kind_stack(conversion *c, unsigned kind) {
+    ceni_frame_record frame = {.module = CENI_FILE_NONE};
+    bool there = false;
+    for (unsigned device = 0; device < CEN_LEDGER_DEVICES; device++) {
+        there = there || c->has[device][kind];
     }
-    for (size_t i = 0; i < from->string_count; i++) {
-        const ceni_ledger_span *span = &from->strings[i];
-        if (ceni_intern_string(reader, (const uint8_t *)from->text + span->first, span->count,
-                               &to->strings.at[i])) {
-            return reader->status;
-        }
-        to->strings.count++;
+    if (!there) {
+        return CEN_OK;
     }
-#define STRING(id) ((id) == CENI_FILE_NONE ? to->empty : to->strings.at[id])
-    for (size_t i = 0; i < from->module_count; i++) {
-        const ceni_module_record *m = &from->modules[i];
-        to->modules.at[to->modules.count++] =
-            (ceni_module_record){STRING(m->path), STRING(m->build_id)};
+    frame.at.named.file = c->to.empty;
+    if (ceni_ledger_text(c->reader, cen_ledger_kind_text((cen_ledger_kind)kind),
+                         &frame.at.named.function) ||
+        CENI_ROOM(c->reader, c->to.frames, 1) || CENI_ROOM(c->reader, c->to.stacks, 1)) {
+        return c->reader->status;
     }
-    for (size_t i = 0; i < from->frame_count; i++) {
-        ceni_frame_record frame = from->frames[i];
-        if (frame.module == CENI_FILE_NONE) {
-            frame.at.named.file = STRING(frame.at.named.file);
-            frame.at.named.function = STRING(frame.at.named.function);
-        }
-        to->frames.at[to->frames.count++] = frame;
-    }
-#undef STRING
+    c->kind_stacks[kind] = (uint32_t)c->to.stacks.count;
+    c->to.stacks.at[c->to.stacks.count++] = (ceni_span){c->to.frames.count, 1};
+    c->to.frames.at[c->to.frames.count++] = frame;
     return CEN_OK;
 }
 
 static cen_status take_stacks(conversion *c) {
+    note_kinds(c);
     if (CENI_ROOM(c->reader, c->to.stacks, c->from->stack_count)) {
         return c->reader->status;
     }
@@ -79,12 +102,18 @@ static cen_status take_stacks(conversion *c) {
         const ceni_ledger_span *span = &c->from->stacks[i];
         c->to.stacks.at[c->to.stacks.count++] = (ceni_span){span->first, span->count};
     }
+    for (unsigned kind = 0; kind < CEN_LEDGER_KINDS; kind++) {
+        if (cen_ledger_kind_is_summed((cen_ledger_kind)kind) && take_kind_stack(c, kind)) {
+            return c->reader->status;
+        }
+    }
     return ceni_trace_stacks(&c->to);
 }
 
 static cen_status put_setting(conversion *c, const char *key, const char *value) {
     uint32_t key_id, value_id;
-    return add_text(c->reader, key, &key_id) || add_text(c->reader, value, &value_id)
+    return ceni_ledger_text(c->reader, key, &key_id) ||
+                   ceni_ledger_text(c->reader, value, &value_id)
                ? c->reader->status
                : ceni_trace_setting(&c->to, key_id, value_id);
 }
@@ -108,23 +137,52 @@ static cen_status take_settings(conversion *c) {
 
 /* ---- events ---- */
 
-static void note_kind(conversion *c, unsigned device, unsigned kind) {
-    c->has[device].segment |= kind == CEN_LEDGER_SEGMENT;
-    c->has[device].memory |= kind == CEN_LEDGER_MEMORY;
-    c->has[device].block |= kind == CEN_LEDGER_BLOCK;
-}
-
 static bool is_segment(const conversion *c, const ceni_ledger_event *e) {
-    bool segments = c->has[e->device].segment;
+    const bool *has = c->has[e->device];
     return e->kind == CEN_LEDGER_SEGMENT || e->kind == CEN_LEDGER_MEMORY ||
-           (e->kind == CEN_LEDGER_BLOCK && !segments && !c->has[e->device].memory) ||
-           (e->kind == CEN_LEDGER_ASYNC && !segments);
+           (e->kind == CEN_LEDGER_BLOCK && !has[CEN_LEDGER_SEGMENT] &&
+            (!has[CEN_LEDGER_MEMORY] || has[CEN_LEDGER_PAGE])) ||
+           (e->kind == CEN_LEDGER_ASYNC && !has[CEN_LEDGER_SEGMENT]);
 }
 
 static bool is_block(const conversion *c, const ceni_ledger_event *e) {
+    const bool *has = c->has[e->device];
     return e->kind == CEN_LEDGER_BLOCK || e->kind == CEN_LEDGER_ASYNC ||
            (e->kind == CEN_LEDGER_MEMORY &&
-            (!c->has[e->device].block || c->has[e->device].segment));
+            (!has[CEN_LEDGER_BLOCK] || has[CEN_LEDGER_SEGMENT] || has[CEN_LEDGER_PAGE]));
+}
+
+/* Which spare an entry is a part of, or lies in. Where there are SEGMENTs, they are all of it. */
+static int spare_of(const conversion *c, const ceni_ledger_event *e, bool *lies_in) {
+    const bool *has = c->has[e->device];
+    *lies_in = e->kind == CEN_LEDGER_BLOCK || e->kind == CEN_LEDGER_ASYNC;
+    if (has[CEN_LEDGER_SEGMENT]) {
+        return NO_SPARE;
+    }
+    if (e->kind == CEN_LEDGER_PAGE || e->kind == CEN_LEDGER_BLOCK) {
+        return has[CEN_LEDGER_PAGE] && has[CEN_LEDGER_BLOCK] ? SPARE_PAGES : NO_SPARE;
+    }
+    if (e->kind == CEN_LEDGER_POOL || e->kind == CEN_LEDGER_ASYNC) {
+        return has[CEN_LEDGER_POOL] && has[CEN_LEDGER_ASYNC] ? SPARE_POOLS : NO_SPARE;
+    }
+    return NO_SPARE;
+}
+
+static bool is_lone(const conversion *c, const ceni_ledger_event *e) {
+    const bool *has = c->has[e->device];
+    switch (e->kind) {
+    case CEN_LEDGER_CONTEXT:
+    case CEN_LEDGER_MODULE:
+    case CEN_LEDGER_GRAPH:
+    case CEN_LEDGER_ARRAY:
+        return true;
+    case CEN_LEDGER_PAGE:
+        return !has[CEN_LEDGER_SEGMENT] && !has[CEN_LEDGER_BLOCK];
+    case CEN_LEDGER_POOL:
+        return !has[CEN_LEDGER_SEGMENT] && !has[CEN_LEDGER_ASYNC];
+    default:
+        return false;
+    }
 }
 
 static cen_status put(conversion *c, const ceni_ledger_event *e, unsigned kind, unsigned flags,
@@ -143,6 +201,82 @@ static cen_status put(conversion *c, const ceni_ledger_event *e, unsigned kind, 
     return CEN_OK;
 }
 
+/* ---- what has no address ---- */
+
+static cen_status put_spare(conversion *c, const ceni_ledger_event *e, int which, uint64_t more,
+                            unsigned flags) {
+    spare *s = &c->spares[e->device][which];
+    s->bytes += more;
+    uint64_t to = s->bytes > INT64_MAX ? 0 : s->bytes;
+    to = to < CENI_READ_SIZE_MAX ? to : CENI_READ_SIZE_MAX;
+    bool grows = to > s->mapped;
+    uint64_t from = grows ? s->mapped : to;
+    const ceni_ledger_event change = {.bytes = grows ? to - from : s->mapped - from,
+                                      .stack = CEN_LEDGER_NO_STACK};
+    s->mapped = to;
+    return change.bytes ? put(c, &change, grows ? CENI_EVENT_MAP : CENI_EVENT_UNMAP,
+                              flags | CENI_EMIT_ANYONES, SPARE_AT(which) + from, e->device)
+                        : CEN_OK;
+}
+
+static cen_status begin_lone(conversion *c, const ceni_ledger_event *e, uint64_t bytes,
+                             unsigned flags) {
+    if (!bytes || bytes > CENI_LEDGER_BYTES_MOST || c->lone_next >= LONE_UNTIL) {
+        return CEN_OK;
+    }
+    ceni_map *at = &c->lone_at[e->device][e->kind];
+    if (CENI_ROOM(c->reader, c->lones, 1)) {
+        return c->reader->status;
+    }
+    if (ceni_map_put(at, e->key, c->lones.count)) {
+        return ceni_read_fail(c->reader, CEN_ERR_HOST_MEMORY, "no memory for the entries");
+    }
+    bool asked = e->kind == CEN_LEDGER_PAGE || e->kind == CEN_LEDGER_ARRAY;
+    const ceni_ledger_event block = {
+        .bytes = bytes,
+        .stack = asked && e->stack != CEN_LEDGER_NO_STACK ? e->stack : c->kind_stacks[e->kind]};
+    uint64_t addr = c->lone_next;
+    c->lones.at[c->lones.count++] = (lone){addr, bytes};
+    c->lone_next += bytes + (LONE_FROM >> 20); /* no two are neighbours */
+    return put(c, &block, CENI_EVENT_MAP, flags | CENI_EMIT_PLAIN | CENI_EMIT_ANYONES, addr,
+               e->device) ||
+                   put(c, &block, CENI_EVENT_ALLOC, flags, addr, e->device)
+               ? c->reader->status
+               : CEN_OK;
+}
+
+static cen_status end_lone(conversion *c, const ceni_ledger_event *e) {
+    uint64_t index;
+    if (!ceni_map_remove(&c->lone_at[e->device][e->kind], e->key, &index)) {
+        return CEN_OK;
+    }
+    const lone *known = &c->lones.at[index];
+    const ceni_ledger_event block = {.bytes = known->bytes, .stack = e->stack};
+    uint64_t addr = known->addr;
+    return put(c, &block, CENI_EVENT_FREE, 0, addr, e->device) ||
+                   put(c, &block, CENI_EVENT_UNMAP, CENI_EMIT_PLAIN | CENI_EMIT_ANYONES, addr,
+                       e->device)
+               ? c->reader->status
+               : CEN_OK;
+}
+
+/* An entry that ends or changes, and was never seen to begin, was there before. What came free when
+ * something was measured is nowhere. */
+static cen_status put_lone(conversion *c, const ceni_ledger_event *e) {
+    unsigned what = e->what & ~CENI_LEDGER_LESS;
+    uint64_t before = what == CENI_LEDGER_REMOVED   ? e->bytes
+                      : what == CENI_LEDGER_RESIZED ? e->stream
+                                                    : 0;
+    bool known = ceni_map_get(&c->lone_at[e->device][e->kind], e->key) != NULL;
+    if (e->what & CENI_LEDGER_LESS || (!known && begin_lone(c, e, before, CENI_EMIT_BEFORE)) ||
+        end_lone(c, e)) {
+        return c->reader->status;
+    }
+    return what == CENI_LEDGER_REMOVED ? CEN_OK : begin_lone(c, e, e->bytes, 0);
+}
+
+/* ---- each event ---- */
+
 static cen_status put_added(conversion *c, const ceni_ledger_event *e, unsigned flags) {
     return (is_segment(c, e) &&
             put(c, e, CENI_EVENT_MAP, flags | CENI_EMIT_PLAIN, e->key, e->device)) ||
@@ -151,22 +285,51 @@ static cen_status put_added(conversion *c, const ceni_ledger_event *e, unsigned 
                : CEN_OK;
 }
 
+static cen_status put_removed(conversion *c, const ceni_ledger_event *e) {
+    return (is_block(c, e) && put(c, e, CENI_EVENT_FREE, 0, e->key, e->device)) ||
+                   (is_segment(c, e) &&
+                    put(c, e, CENI_EVENT_UNMAP, CENI_EMIT_PLAIN, e->key, e->device))
+               ? c->reader->status
+               : CEN_OK;
+}
+
+/* How much larger a spare is after the event, modulo 2^64. */
+static uint64_t spare_change(const ceni_ledger_event *e, bool lies_in) {
+    unsigned what = e->what & ~CENI_LEDGER_LESS;
+    uint64_t more = what == CENI_LEDGER_ADDED     ? e->bytes
+                    : what == CENI_LEDGER_REMOVED ? 0 - e->bytes
+                                                  : e->bytes - e->stream;
+    return lies_in ? 0 - more : more;
+}
+
+static cen_status put_entry(conversion *c, const ceni_ledger_event *e) {
+    unsigned what = e->what & ~CENI_LEDGER_LESS;
+    bool lies_in;
+    if (is_lone(c, e)) {
+        return put_lone(c, e);
+    }
+    if (what == CENI_LEDGER_REMOVED && put_removed(c, e)) {
+        return c->reader->status;
+    }
+    int which = spare_of(c, e, &lies_in);
+    if (which != NO_SPARE && put_spare(c, e, which, spare_change(e, lies_in), 0)) {
+        return c->reader->status;
+    }
+    return what == CENI_LEDGER_ADDED ? put_added(c, e, 0) : CEN_OK;
+}
+
 static cen_status put_event(conversion *c, const ceni_ledger_event *e) {
     switch (e->what & ~CENI_LEDGER_LESS) {
     case CENI_LEDGER_ADDED:
-        return put_added(c, e, 0);
     case CENI_LEDGER_REMOVED:
-        return (is_block(c, e) && put(c, e, CENI_EVENT_FREE, 0, e->key, e->device)) ||
-                       (is_segment(c, e) &&
-                        put(c, e, CENI_EVENT_UNMAP, CENI_EMIT_PLAIN, e->key, e->device))
-                   ? c->reader->status
-                   : CEN_OK;
+    case CENI_LEDGER_RESIZED:
+        return put_entry(c, e);
     case CENI_LEDGER_FAILED:
         return put(c, e, CENI_EVENT_OOM, 0, e->key, e->device);
     case CENI_LEDGER_STEPPED:
         return put(c, e, CENI_EVENT_STEP, 0, e->key, CENI_EMIT_ALL_DEVICES);
     default:
-        return CEN_OK; /* sizes that change are those of what has no address */
+        return CEN_OK;
     }
 }
 
@@ -179,6 +342,63 @@ static int by_name(const void *left, const void *right) {
         return a->kind < b->kind ? -1 : 1;
     }
     return (a->key > b->key) - (a->key < b->key);
+}
+
+static ceni_ledger_event event_of(const cen_ledger_entry *from) {
+    return (ceni_ledger_event){.key = from->key,
+                               .bytes = from->bytes,
+                               .stream = from->stream,
+                               .stack = from->stack,
+                               .device = from->device,
+                               .kind = from->kind,
+                               .what = CENI_LEDGER_ADDED};
+}
+
+static bool is_of_entry(const ceni_ledger_event *e) {
+    unsigned what = e->what & ~CENI_LEDGER_LESS;
+    return what == CENI_LEDGER_ADDED || what == CENI_LEDGER_REMOVED || what == CENI_LEDGER_RESIZED;
+}
+
+/* Spares before the ring's first event: those of now, less what its events did. */
+static cen_status put_spares_before(conversion *c) {
+    const ceni_ledger_file *f = c->from;
+    bool lies_in;
+    for (size_t i = 0; i < f->entry_count; i++) {
+        const ceni_ledger_event e = event_of(&f->entries[i]);
+        int which = spare_of(c, &e, &lies_in);
+        if (which != NO_SPARE) {
+            c->spares[e.device][which].bytes += spare_change(&e, lies_in);
+        }
+    }
+    for (size_t i = 0; i < f->event_count; i++) {
+        const ceni_ledger_event *e = &f->events[i];
+        int which = is_of_entry(e) ? spare_of(c, e, &lies_in) : NO_SPARE;
+        if (which != NO_SPARE) {
+            c->spares[e->device][which].bytes -= spare_change(e, lies_in);
+        }
+    }
+    for (unsigned device = 0; device < CEN_LEDGER_DEVICES; device++) {
+        const ceni_ledger_event e = {.device = (uint16_t)device};
+        for (int which = 0; which < SPARES; which++) {
+            if (put_spare(c, &e, which, 0, CENI_EMIT_BEFORE)) {
+                return c->reader->status;
+            }
+        }
+    }
+    return CEN_OK;
+}
+
+/* Those that the ring says nothing of. */
+static cen_status put_lones_before(conversion *c) {
+    for (size_t i = 0; i < c->from->entry_count; i++) {
+        const ceni_ledger_event e = event_of(&c->from->entries[i]);
+        if (is_lone(c, &e) && !c->from->entries[i].less &&
+            !ceni_map_get(&c->lone_at[e.device][e.kind], e.key) &&
+            begin_lone(c, &e, e.bytes, CENI_EMIT_BEFORE)) {
+            return c->reader->status;
+        }
+    }
+    return CEN_OK;
 }
 
 /* What was added before the ring's first event, as there before it. */
@@ -196,13 +416,7 @@ static cen_status put_before(conversion *c) {
         qsort(c->added.at, c->added.count, sizeof *c->added.at, by_name);
     }
     for (size_t i = 0; i < f->entry_count; i++) {
-        const cen_ledger_entry *from = &f->entries[i];
-        ceni_ledger_event e = {.key = from->key,
-                               .bytes = from->bytes,
-                               .stream = from->stream,
-                               .stack = from->stack,
-                               .device = from->device,
-                               .kind = from->kind};
+        const ceni_ledger_event e = event_of(&f->entries[i]);
         bool in_ring = c->added.count &&
                        bsearch(&e, c->added.at, c->added.count, sizeof *c->added.at, by_name);
         if (!in_ring && put_added(c, &e, CENI_EMIT_BEFORE)) {
@@ -220,18 +434,9 @@ static void advance(conversion *c, int64_t time_us) {
 
 static cen_status take_events(conversion *c) {
     const ceni_ledger_file *f = c->from;
-    for (size_t i = 0; i < f->entry_count; i++) {
-        note_kind(c, f->entries[i].device, f->entries[i].kind);
-    }
-    for (size_t i = 0; i < f->event_count; i++) {
-        unsigned what = f->events[i].what & ~CENI_LEDGER_LESS;
-        if (what == CENI_LEDGER_ADDED || what == CENI_LEDGER_REMOVED) {
-            note_kind(c, f->events[i].device, f->events[i].kind);
-        }
-    }
     advance(c, f->event_count ? f->events[0].time_us : f->head.started_us);
     c->to.head.unix_ns = c->to.head.ns = c->to.head.ticks = c->ticks;
-    if (CENI_ROOM(c->reader, c->to.clock, 1) || put_before(c)) {
+    if (CENI_ROOM(c->reader, c->to.clock, 1) || put_before(c) || put_spares_before(c)) {
         return c->reader->status;
     }
     c->to.clock.at[c->to.clock.count++] = (ceni_clock_pair){c->ticks, c->ticks};
@@ -241,7 +446,7 @@ static cen_status take_events(conversion *c) {
             return c->reader->status;
         }
     }
-    return CEN_OK;
+    return put_lones_before(c);
 }
 
 cen_status ceni_ledger_convert(ceni_reader *reader, const ceni_ledger_file *file,
@@ -252,13 +457,18 @@ cen_status ceni_ledger_convert(ceni_reader *reader, const ceni_ledger_file *file
     }
     c->reader = c->to.reader = reader;
     c->from = file;
+    c->lone_next = LONE_FROM;
     reader->no_ring =
         atomic_load(&file->head.region[CENI_LEDGER_EVENTS].count) <= file->event_count;
-    if (!take_names(reader, file, &c->to) && !take_stacks(c) && !take_settings(c) &&
+    if (!ceni_ledger_take_names(reader, file, &c->to) && !take_stacks(c) && !take_settings(c) &&
         !take_events(c)) {
         (void)ceni_trace_events(&c->to, result);
     }
     ceni_trace_file_free(&c->to);
+    for (unsigned i = 0; i < CEN_LEDGER_DEVICES * CEN_LEDGER_KINDS; i++) {
+        ceni_map_free(&c->lone_at[i / CEN_LEDGER_KINDS][i % CEN_LEDGER_KINDS]);
+    }
+    ceni_free(c->lones.at);
     ceni_free(c->added.at);
     ceni_free(c);
     return reader->status;
@@ -300,81 +510,4 @@ cen_status ceni_ledger_run(ceni_reader *reader, ceni_value *result) {
     (void)ceni_ledger_convert(reader, &file, result);
     ceni_ledger_file_free(&file);
     return reader->status;
-}
-
-/* ---- names ---- */
-
-struct ceni_ledger_names {
-    ceni_reader *reader;
-    ceni_trace_file file;
-    const ceni_ledger_file *from;
-    ceni_namer *namer;
-};
-
-cen_status ceni_ledger_names_open(const ceni_ledger_file *file, ceni_ledger_names **names) {
-    ceni_ledger_names *n = ceni_calloc(1, sizeof *n);
-    ceni_reader *reader = ceni_calloc(1, sizeof *reader);
-    if (!n || !reader) {
-        ceni_free(n);
-        ceni_free(reader);
-        return CEN_ERR_HOST_MEMORY;
-    }
-    *n = (ceni_ledger_names){.reader = reader, .from = file, .file = {.reader = reader}};
-    reader->source.stored = file->text_size;
-    if (!take_names(reader, file, &n->file)) {
-        n->namer = ceni_namer_open(reader, n->file.modules.at, n->file.modules.count);
-    }
-    cen_status status = reader->status;
-    if (status) {
-        ceni_ledger_names_close(n);
-    } else {
-        *names = n;
-    }
-    return status;
-}
-
-void ceni_ledger_names_close(ceni_ledger_names *n) {
-    if (n) {
-        ceni_namer_close(n->namer);
-        ceni_trace_file_free(&n->file);
-        ceni_reader_free(n->reader);
-        ceni_free(n);
-    }
-}
-
-/* Frames and their text in one piece: the reader's arrays move as it learns more. */
-static cen_frame *copy_frames(const ceni_reader *reader, ceni_span span) {
-    size_t bytes = 0;
-    for (size_t i = 0; i < span.count; i++) {
-        const ceni_frame_key *key = &reader->frames.at[reader->stack_frames.at[span.first + i]];
-        bytes += reader->strings.at[key->file].size + reader->strings.at[key->function].size + 2;
-    }
-    cen_frame *frames = ceni_malloc(span.count * sizeof *frames + bytes);
-    char *text = frames ? (char *)(frames + span.count) : NULL;
-    for (size_t i = 0; frames && i < span.count; i++) {
-        const ceni_frame_key *key = &reader->frames.at[reader->stack_frames.at[span.first + i]];
-        size_t file = reader->strings.at[key->file].size + 1;
-        size_t function = reader->strings.at[key->function].size + 1;
-        memcpy(text, ceni_string(reader, key->file), file);
-        memcpy(text + file, ceni_string(reader, key->function), function);
-        frames[i] = (cen_frame){.file = text, .function = text + file, .line = key->line};
-        text += file + function;
-    }
-    return frames;
-}
-
-cen_status ceni_ledger_names_stack(ceni_ledger_names *n, uint32_t stack, cen_frame **frames,
-                                   size_t *count) {
-    const ceni_ledger_span *from = &n->from->stacks[stack];
-    uint32_t id = CEN_NO_STACK;
-    *frames = NULL;
-    *count = 0;
-    if (ceni_namer_stack(n->namer, from->count ? n->file.frames.at + from->first : NULL,
-                         from->count, &id) ||
-        id == CEN_NO_STACK) {
-        return n->reader->status;
-    }
-    *frames = copy_frames(n->reader, n->reader->stacks.at[id]);
-    *count = *frames ? n->reader->stacks.at[id].count : 0;
-    return *frames ? CEN_OK : CEN_ERR_HOST_MEMORY;
 }

@@ -4,13 +4,18 @@
 #define CENI_TRACE_READ_LEDGER_H
 
 #include "ledger/file.h"
-#include "trace/read.h"
+#include "trace/read_trace.h"
 
 /* Reads a ledger to its end; the result is as a pickle's would be. */
 cen_status ceni_ledger_run(ceni_reader *reader, ceni_value *result);
 /* The same of a copy. */
 cen_status ceni_ledger_convert(ceni_reader *reader, const ceni_ledger_file *file,
                                ceni_value *result);
+
+/* read_ledger_names.c: the copy's strings, modules and frames in `to`, and a string of ours. */
+cen_status ceni_ledger_take_names(ceni_reader *reader, const ceni_ledger_file *from,
+                                  ceni_trace_file *to);
+cen_status ceni_ledger_text(ceni_reader *reader, const char *text, uint32_t *id);
 
 /* snapshot.c: a copy as a snapshot. Logged. */
 cen_status ceni_ledger_snapshot(const ceni_ledger_file *file, cen_snapshot **snapshot);

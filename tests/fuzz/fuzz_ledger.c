@@ -45,6 +45,21 @@ static void check_growing(const cen_ledger_view *view) {
     }
 }
 
+static void check_then(cen_ledger_view *view) {
+    for (unsigned device = 0; device < CEN_LEDGER_DEVICES; device++) {
+        for (int moment = CEN_LEDGER_FAILURE; moment <= CEN_LEDGER_PEAK; moment++) {
+            const cen_ledger_entry *then = NULL;
+            size_t count = 0;
+            cen_status status =
+                cen_ledger_view_then(view, (cen_ledger_moment)moment, device, &then, &count);
+            require(status == CEN_ERR_NOT_FOUND || !status);
+            for (size_t i = 0; i < count; i++) {
+                require(then[i].kind < CEN_LEDGER_KINDS && then[i].device < CEN_LEDGER_DEVICES);
+            }
+        }
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     cen_ledger_view *view = NULL;
     cen_read_error error = {0};
@@ -55,6 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         check_entries(view);
         check_texts(view);
         check_growing(view);
+        check_then(view);
         (void)cen_ledger_view_failures(view, &count);
         require(count <= 64);
         cen_ledger_view_free(view);

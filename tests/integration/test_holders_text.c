@@ -113,6 +113,18 @@ static void test_json(void **state) {
     assert_non_null(strstr(text, "\"dead\": true"));
 }
 
+/* A line for each GPU is all there is to say where nobody holds anything. */
+static void test_idle(void **state) {
+    char path[128], away[128];
+    snprintf(path, sizeof path, "%s/%d-run.ledger", folder, getpid());
+    snprintf(away, sizeof away, "%s/away", folder);
+    assert_int_equal(rename(path, away), 0);
+    setenv("FAKE_NVML", "644245094", 1);
+    assert_string_equal(run("--device 0", 0),
+                        "GPU 0  Fake GPU  0.6 of 80.0 GiB used: no process\n");
+    assert_int_equal(rename(away, path), 0);
+}
+
 static void test_no_such_gpu(void **state) {
     set_nvml(1024, 1, 1);
     assert_string_equal(run("--device 3", 1),
@@ -122,9 +134,8 @@ static void test_no_such_gpu(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_signs),
-        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_text),        cmocka_unit_test(test_signs),
+        cmocka_unit_test(test_json),        cmocka_unit_test(test_idle),
         cmocka_unit_test(test_no_such_gpu),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

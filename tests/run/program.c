@@ -85,9 +85,28 @@ static void leak(long count, long pause_us) {
     }
 }
 
+/* As a process on its way out that NVML lists no more: the test driver's file is gone. */
+static void leave_nvml(void) {
+    const char *folder = getenv("CENOTE_TEST_DRIVER_STATE");
+    char path[4096];
+    usleep(1500000); /* cenote looks at what is there */
+    snprintf(path, sizeof path, "%s/%d", folder ? folder : ".", (int)getpid());
+    if (unlink(path)) {
+        exit(3);
+    }
+    usleep(1500000); /* and at what is left */
+}
+
 static void oom(long mib) {
     addr at = 0;
     printf("failed with %u\n", cu.cuMemAlloc(&at, (size_t)mib * MIB));
+}
+
+/* What it held when it failed is gone soon after. */
+static void spike(long mib) {
+    addr held = work(100 * MIB);
+    oom(mib);
+    need(cu.cuMemFree(held));
 }
 
 static void info(void) {
@@ -332,6 +351,8 @@ int main(int argc, char **argv) {
         leak(a, b);
     } else if (!strcmp(what, "oom")) {
         oom(a);
+    } else if (!strcmp(what, "spike")) {
+        spike(a);
     } else if (!strcmp(what, "info")) {
         (void)work(MIB);
         info();
@@ -354,8 +375,11 @@ int main(int argc, char **argv) {
         become(argv);
     } else if (!strcmp(what, "ownfiles")) {
         own_files(argv[3]);
-    } else if (!strcmp(what, "killed")) {
+    } else if (!strcmp(what, "killed") || !strcmp(what, "unlisted")) {
         leak(a, 0);
+        if (!strcmp(what, "unlisted")) {
+            leave_nvml();
+        }
         raise(SIGKILL);
     } else if (!strcmp(what, "exit")) {
         return (int)a;

@@ -126,6 +126,14 @@ def test_python():
         says_line(done, "loss", HERE / "keeps.py")
 
 
+def test_program_of_lines():
+    """A program in the command line is named on one line, as much of it as there is room for."""
+    program = "\n\n" + (HERE / "keeps.py").read_text().replace("main()\n", "main()  # " + "x" * 99)
+    done = run("--leaks", "--", sys.executable, "-c", program)
+    named = re.search(r'leaks of python\S* -c """Keeps a block [^?]*\.\.\. \(pid', done.stderr)
+    check(named, "it is named otherwise", done)
+
+
 def test_oom():
     done = run("--", PROGRAM, "proc", "oom", 1 << 24)
     status(done, 0)
@@ -133,6 +141,24 @@ def test_oom():
     says(done, "cenote: out of memory: program proc oom")
     says(done, "16.0 TiB on device 0")
     says(done, "OUT OF CAPACITY")
+
+
+def test_moment():
+    """Who held what is told of the moment of the failure, once, however short the program is."""
+    for words in ((), ("--ledger",)):
+        done = run(*words, "--", PROGRAM, "proc", "spike", 1 << 24)
+        says(done, "when the request failed\n")
+        says(done, "100 MiB  program ")
+        check(done.stderr.count("held by") == 1, "it is not told once", done)
+    done = run("--pool", "--ledger", "--", PROGRAM, "proc", "threads", 1, 5)
+    says(done, "at its peak\n")
+    check(" 0 B  in all" not in done.stderr, "it is of a moment when nothing was held", done)
+
+
+def test_not_measured():
+    """A context that nobody could measure is no context of 0 bytes."""
+    done = run("--ledger", "--", PROGRAM, "proc", "leak", 1)
+    says(done, "         ?  context          context, 1, not measured\n")
 
 
 def test_limit():
@@ -145,6 +171,17 @@ def test_limit():
     check(found, "it does not say what is free", done)
     free, total, device = map(int, found.groups())
     check(total == device == 300 * MIB and free <= 299 * MIB, "the limit does not show", done)
+
+
+def test_limit_context():
+    """What the process holds without having asked for it is told where it is what fills the limit."""
+    with tempfile.TemporaryDirectory() as folder:
+        extra = {"CENOTE_TEST_DRIVER_STATE": folder, "CENOTE_TEST_DRIVER_CONTEXT_MIB": "300"}
+        for words in ((), ("--pool",)):
+            done = run(*words, "--limit", "400MiB", "--", PROGRAM, "proc", "oom", 200, **extra)
+            says(done, "OUT OF CAPACITY")
+            says(done, "300.00 MiB live + 200.00 = 500.00 needed, 400.00 allowed")
+            says(done, "300.00 60%  context\n")
 
 
 def test_pool():
@@ -179,9 +216,33 @@ def test_ledger():
             check(re.search(pattern, done.stderr), f"no {pattern} in what it says", done)
 
 
+def test_ledger_of_the_killed():
+    """What NVML said stands when it lists the process no more, which is not gone yet."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = run("--ledger", "--", PROGRAM, "proc", "unlisted", 8, CENOTE_TEST_DRIVER_STATE=folder)
+        status(done, 128 + signal.SIGKILL)
+        says(done, "as NVML says\n")
+        says(done, "  unexplained\n")
+
+
 def test_pages():
     says(run("--leaks", "--", PROGRAM, "proc", "pages", 1), "NEVER FREED: 6.00 MiB in 1 allocation\n")
     says(run("--leaks", "--", PROGRAM, "proc", "pages", 0), "NEVER FREED: 10.00 MiB in 2 allocations")
+
+
+def test_own_pool():
+    """What a program's own pool of cenote's holds is not passed over, though its blocks are not seen."""
+    library = Path(CENOTE).parent / "libcenote.so"
+    if not library.exists():
+        print(f"skip test_own_pool: there is no {library}")
+        return
+    begin = "import cenote; pool = cenote.Pool('cuda:0'); block = pool.alloc(5 << 20); "
+    extra = {"CENOTE_LIBRARY": str(library), "PYTHONPATH": str(HERE.parents[1] / "python")}
+    done = run("--leaks", "--", sys.executable, "-c", begin + "import os; os._exit(0)", **extra)
+    says(done, "Not judged: 6.00 MiB in 1 page of pools that the program made itself.")
+    says(done, "NOTHING ELSE LEFT")
+    done = run("--leaks", "--", sys.executable, "-c", begin + "pool.free(block); pool.close()", **extra)
+    says(done, "NOTHING LEFT")
 
 
 def test_fork():

@@ -199,6 +199,12 @@ static void exactly_one_call_fails_among_threads(void **state) {
     assert_int_equal(sum, 1);
 }
 
+static void lines_are_joined_by_a_space(void **state) {
+    char text[] = "\n a\r\n\tb  c\n";
+    ceni_join_lines(text);
+    assert_string_equal(text, "a b c ");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_status_has_a_name_and_a_text),
@@ -208,6 +214,7 @@ int main(void) {
         cmocka_unit_test(an_array_grows_and_stays_when_it_cannot),
         cmocka_unit_test(zero_bytes_are_a_pointer_of_their_own),
         cmocka_unit_test(the_nth_call_fails),
+        cmocka_unit_test(lines_are_joined_by_a_space),
         cmocka_unit_test(exactly_one_call_fails_among_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

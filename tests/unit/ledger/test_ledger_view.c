@@ -320,6 +320,115 @@ static void test_snapshot(void **state) {
     cen_ledger_close(ledger);
 }
 
+/* What the process holds without an address is held all the same, and is named. */
+static void test_without_address(void **state) {
+    const char *path = fresh_path();
+    cen_ledger *ledger = NULL;
+    char *text = NULL;
+    cen_ledger_options options = {.size = sizeof options, .events = 16, .writer = "run"};
+    OK(cen_ledger_create(path, &options, &ledger));
+    uint32_t asked = stack_named(ledger, "communicate"), work = stack_named(ledger, "forward");
+    add_at(ledger, CEN_LEDGER_CONTEXT, 0x1000, 400 * MIB, work);
+    add_at(ledger, CEN_LEDGER_MODULE, 0x2000, 60 * MIB, work);
+    add_at(ledger, CEN_LEDGER_MODULE, 0x3000, 40 * MIB, work);
+    add_at(ledger, CEN_LEDGER_PAGE, 1, 200 * MIB, asked);
+    add_at(ledger, CEN_LEDGER_POOL, 0x4000, 64 * MIB, work);
+    for (uint64_t i = 0; i < 20; i++) { /* the above falls out of the ring */
+        add_at(ledger, CEN_LEDGER_ARRAY, 0x5000, MIB, asked);
+        OK(cen_ledger_remove(ledger, CEN_LEDGER_ARRAY, 0, 0x5000, NULL));
+    }
+    OK(cen_ledger_resize(ledger, CEN_LEDGER_POOL, 0, 0x4000, 100 * MIB));
+    OK(cen_ledger_remove(ledger, CEN_LEDGER_MODULE, 0, 0x3000, NULL));
+    add_at(ledger, CEN_LEDGER_MEMORY, 0x7f0000000000, 24 * MIB, work);
+    OK(cen_ledger_failed(ledger, 0, 200 * MIB, 0, 0, work, 0));
+    assert_int_equal(verdict(ledger, path, &text), CEN_VERDICT_CAPACITY);
+    assert_non_null(strstr(text, "784.00 MiB live + 200.00 = 984.00 needed, 784.00 allowed"));
+    assert_non_null(strstr(text, "(most is from context)"));
+    assert_non_null(strstr(text, "400.00 41%  context\n"));
+    assert_non_null(strstr(text, "100.00 10%  driver pool\n"));
+    assert_non_null(strstr(text, "60.00  6%  module\n"));
+    assert_non_null(strstr(text, "200.00 20%  communicate, "));
+    free(text);
+    cen_ledger_close(ledger);
+    unlink(path);
+}
+
+/* What pages have beyond the blocks in them is held, and no block's. */
+static void test_spare(void **state) {
+    const char *path = fresh_path();
+    cen_ledger *ledger = NULL;
+    char *text = NULL;
+    cen_ledger_options options = {.size = sizeof options, .events = 16, .writer = "run"};
+    OK(cen_ledger_create(path, &options, &ledger));
+    uint32_t work = stack_named(ledger, "forward");
+    add_at(ledger, CEN_LEDGER_PAGE, 1, 300 * MIB, work);
+    add_at(ledger, CEN_LEDGER_MEMORY, 0x7e0000000000, 100 * MIB, work);
+    for (uint64_t i = 0; i < 20; i++) {
+        add_at(ledger, CEN_LEDGER_BLOCK, 0x7f0000000000, MIB, work);
+        OK(cen_ledger_remove(ledger, CEN_LEDGER_BLOCK, 0, 0x7f0000000000, NULL));
+    }
+    add_at(ledger, CEN_LEDGER_BLOCK, 0x7f0000000000, 120 * MIB, work);
+    OK(cen_ledger_failed(ledger, 0, 200 * MIB, 100 * MIB, 0, work, 0));
+    assert_int_equal(verdict(ledger, path, &text), CEN_VERDICT_FRAGMENTATION);
+    assert_non_null(strstr(text, "220.00 MiB live + 200.00 = 420.00 needed, fits 500.00"));
+    assert_non_null(strstr(text, "400.00 held + 200.00 = 600.00"));
+    assert_non_null(strstr(text, "largest 180.00"));
+    free(text);
+    cen_ledger_close(ledger);
+    unlink(path);
+}
+
+/* ---- earlier moments ---- */
+
+static uint64_t bytes_then(cen_ledger_view *view, cen_ledger_moment moment, size_t *count) {
+    const cen_ledger_entry *entries = NULL;
+    uint64_t bytes = 0;
+    OK(cen_ledger_view_then(view, moment, 0, &entries, count));
+    for (size_t i = 0; i < *count; i++) {
+        bytes += entries[i].bytes;
+    }
+    return bytes;
+}
+
+static void test_then(void **state) {
+    cen_ledger *ledger = NULL;
+    cen_ledger_view *view = NULL;
+    const cen_ledger_entry *entries = NULL;
+    size_t count = 0;
+    cen_ledger_options options = {.size = sizeof options, .events = 16};
+    OK(cen_ledger_create(NULL, &options, &ledger));
+    add_at(ledger, CEN_LEDGER_CONTEXT, 9, 16 * MIB, CEN_LEDGER_NO_STACK);
+    add_at(ledger, CEN_LEDGER_POOL, 8, 2 * MIB, CEN_LEDGER_NO_STACK);
+    add_at(ledger, CEN_LEDGER_MEMORY, 1, MIB, CEN_LEDGER_NO_STACK);
+    OK(cen_ledger_failed(ledger, 0, MIB, 0, 0, CEN_LEDGER_NO_STACK, 0));
+    OK(cen_ledger_remove(ledger, CEN_LEDGER_MEMORY, 0, 1, NULL));
+    OK(cen_ledger_resize(ledger, CEN_LEDGER_POOL, 0, 8, 64 * MIB));
+    add_at(ledger, CEN_LEDGER_MEMORY, 1, 5 * MIB, CEN_LEDGER_NO_STACK);
+    OK(cen_ledger_resize(ledger, CEN_LEDGER_POOL, 0, 8, 4 * MIB));
+    add_at(ledger, CEN_LEDGER_MEMORY, 2, 7 * MIB, CEN_LEDGER_NO_STACK);
+    OK(cen_ledger_look(ledger, &view));
+    assert_int_equal(bytes_then(view, CEN_LEDGER_FAILURE, &count), 19 * MIB);
+    assert_int_equal(count, 3);
+    assert_int_equal(bytes_then(view, CEN_LEDGER_PEAK, &count), 85 * MIB);
+    assert_int_equal(count, 3);
+    assert_int_equal(cen_ledger_view_then(view, CEN_LEDGER_PEAK, 1, &entries, &count),
+                     CEN_ERR_NOT_FOUND);
+    assert_int_equal(cen_ledger_view_then(view, CEN_LEDGER_PEAK, 64, &entries, &count),
+                     CEN_ERR_INVALID);
+    cen_ledger_view_free(view);
+    for (int i = 0; i < 10; i++) { /* the ring reaches back to neither any more */
+        add_at(ledger, CEN_LEDGER_MEMORY, 3, MIB, CEN_LEDGER_NO_STACK);
+        OK(cen_ledger_remove(ledger, CEN_LEDGER_MEMORY, 0, 3, NULL));
+    }
+    OK(cen_ledger_look(ledger, &view));
+    assert_int_equal(cen_ledger_view_then(view, CEN_LEDGER_FAILURE, 0, &entries, &count),
+                     CEN_ERR_NOT_FOUND);
+    assert_int_equal(cen_ledger_view_then(view, CEN_LEDGER_PEAK, 0, &entries, &count),
+                     CEN_ERR_NOT_FOUND);
+    cen_ledger_view_free(view);
+    cen_ledger_close(ledger);
+}
+
 /* ---- leaks ---- */
 
 static void check_columns(const char *text) {
@@ -391,7 +500,9 @@ int main(void) {
         cmocka_unit_test(test_growing),   cmocka_unit_test(test_owner),
         cmocka_unit_test(test_owner_own), cmocka_unit_test(test_failures),
         cmocka_unit_test(test_watch),     cmocka_unit_test(test_explain),
-        cmocka_unit_test(test_snapshot),  cmocka_unit_test(test_leaks),
+        cmocka_unit_test(test_snapshot),  cmocka_unit_test(test_without_address),
+        cmocka_unit_test(test_spare),     cmocka_unit_test(test_then),
+        cmocka_unit_test(test_leaks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
