@@ -9,7 +9,7 @@
  * the file, however it ends. No process ids are involved, so it does not matter in which PID
  * namespace either of them is, and one descriptor is all that has to be passed. A pidfd would be a
  * second one; a robust mutex belongs to a thread, which may end before its process. A forked child
- * inherits the description and would keep the lock: it closes it at once.
+ * inherits the description and would keep the lock: it closes it at once, and gets no mapping.
  *
  * What is handed out is read-only, of a file that only its user may open for writing, so no reader
  * of another user can forge a completion. An importer trusts the page in nothing but how long to
@@ -81,6 +81,7 @@ static cen_status map_page(int fd, int protection, event_page **page) {
     if (map == MAP_FAILED) {
         return ceni_host_map_failed("a shared event", errno);
     }
+    madvise(map, PAGE_BYTES, MADV_DONTFORK); /* a mapping, too, keeps the description */
     *page = map;
     return CEN_OK;
 }
