@@ -98,7 +98,11 @@ struct ceni_backend {
     /* Sets who may access a range of whole mappings; count >= 1. */
     cen_status (*page_access)(cen_device *device, cen_addr addr, uint64_t size,
                               const ceni_grant *grants, size_t count);
-    /* A file descriptor (O_CLOEXEC, the caller's to close) for an exportable page, and back. */
+    /* A file descriptor (O_CLOEXEC, the caller's to close) for an exportable page, and back. An
+     * imported page is a view: it counts as its owner's memory, not as this device's. On the host
+     * the descriptor must be sealed against shrinking and of that size; one that is open for
+     * reading only gives a page that cannot be granted for writing (CEN_ERR_INVALID). `device` may
+     * be another than the owner: one that reaches it; any on the host. */
     cen_status (*page_export)(cen_device *device, ceni_page page, int *fd);
     cen_status (*page_import)(cen_device *device, int fd, uint64_t size, ceni_page *page);
     /* Plain memory, for devices without virtual memory management (works everywhere). segment_free

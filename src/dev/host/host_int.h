@@ -29,7 +29,8 @@ typedef struct host_stream host_stream;
 typedef struct host_op host_op;
 
 /* Physical memory: a memfd of its own when exportable, else an extent of the device's. Counted
- * against the owner's capacity until its last handle and mapping are gone. */
+ * against the owner's capacity until its last handle and mapping are gone. What came from another
+ * process, or from another device, is counted there. */
 typedef struct host_mem {
     host_device *owner;
     struct host_mem *next; /* in the owner's list of memory with its own memfd */
@@ -38,6 +39,8 @@ typedef struct host_mem {
     uint64_t size;
     bool exportable;
     bool on_host;      /* counts as nobody's: any device may map it */
+    bool imported;     /* a view: counts as another's, any device may map it */
+    bool read_only;    /* its descriptor allows no more */
     uint64_t dev, ino; /* of its own memfd, so that an import finds memory already here */
     size_t refs;       /* handles and mappings */
 } host_mem;
