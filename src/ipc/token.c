@@ -4,10 +4,12 @@
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "base/fd.h"
 #include "base/log.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 /* kind, machine, then export id and secret, or handle, device, offset and bytes; a check sum. Kinds
  * differ in how much of the machine's hash there is room for. */
