@@ -13,7 +13,7 @@ typedef struct ceni_token {
     uint64_t secret[2];
     /* CENI_TOKEN_LEGACY: a range of the allocation that the driver's handle names */
     uint8_t handle[64];
-    uint32_t device; /* ceni_token_device of its uuid */
+    uint32_t device;        /* ceni_token_device of its uuid */
     uint64_t offset, bytes; /* less than 2^48 */
 } ceni_token;
 

@@ -1,6 +1,8 @@
 /* The driver's own handles of memory, and dma-bufs: on CUDA. */
 #include "tests/conformance/child.h"
 
+#include "cenote/share.h"
+
 enum { OFFSET = 4096 };
 
 typedef struct offer {
@@ -34,7 +36,26 @@ static void play_opener(const fixture *f, int socket) {
     child_tell_word(socket, 0);
 }
 
-static const child_role roles[] = {{"opener", play_opener}};
+/* The same by the public calls, with a token. */
+static void play_token(const fixture *f, int socket) {
+    cen_device *d = f->device;
+    char token[CEN_SHARE_TOKEN_SIZE];
+    cen_addr addr[2];
+    uint64_t bytes;
+    child_hear(socket, token, sizeof token);
+    for (int i = 0; i < 2; i++) {
+        OK(cen_share_legacy_open(d, token, &addr[i], &bytes));
+        assert_int_equal(bytes, OFFSET);
+    }
+    assert_int_equal(addr[0], addr[1]);
+    assert_int_equal(suite_word(d, addr[0]), 0x14141414);
+    for (int i = 0; i < 2; i++) {
+        OK(cen_share_legacy_close(d, addr[i]));
+    }
+    FAILS(CEN_ERR_INVALID, cen_share_legacy_close(d, addr[0]));
+}
+
+static const child_role roles[] = {{"opener", play_opener}, {"token", play_token}};
 
 static void another_process_opens_a_handle(void **state) {
     fixture *f = *state;
@@ -63,6 +84,38 @@ static void another_process_opens_a_handle(void **state) {
     assert_logged("this process's own");
     assert_int_equal(none, 7);
     OK(ceni_dev_segment_free(d, addr));
+}
+
+static void a_token_opens_the_range(void **state) {
+    fixture *f = *state;
+    cen_device *d = f->device;
+    const uint64_t size = 2 * d->granularity;
+    char token[CEN_SHARE_TOKEN_SIZE] = "as it was";
+    cen_addr addr, none = 7;
+    uint64_t bytes = 9;
+    OK(ceni_dev_segment_alloc(d, size, &addr));
+    FAILS(CEN_ERR_FORMAT, cen_share_legacy_open(d, "as it was", &none, &bytes));
+    FAILS(CEN_ERR_INVALID, cen_share_legacy_open(d, NULL, &none, &bytes));
+    FAILS(CEN_ERR_INVALID, cen_share_legacy_export(d, addr, size, NULL));
+    if (f->host) {
+        FAILS(CEN_ERR_UNSUPPORTED, cen_share_legacy_export(d, addr, size, token));
+        assert_string_equal(token, "as it was");
+        suite_skip("host devices have no such handles");
+    }
+    FAILS(CEN_ERR_INVALID, cen_share_legacy_export(d, addr, 0, token));
+    suite_log_reset();
+    FAILS(CEN_ERR_INVALID, cen_share_legacy_export(d, addr + OFFSET, size, token));
+    assert_logged("has");
+    assert_string_equal(token, "as it was");
+    OK(cen_fill_async(d, addr + size - OFFSET, 0x14, OFFSET, 0));
+    OK(cen_stream_sync(d, 0));
+    OK(cen_share_legacy_export(d, addr + size - OFFSET, OFFSET, token));
+    child c = child_start(f, "token");
+    child_tell(c.socket, token, sizeof token, -1);
+    child_end(c);
+    FAILS(CEN_ERR_INVALID, cen_share_legacy_open(d, token, &none, &bytes)); /* its own */
+    assert_int_equal(none, 7);
+    assert_int_equal(bytes, 9);
 }
 
 static void other_memory_has_no_handle(void **state) {
@@ -99,7 +152,7 @@ static void a_dmabuf_is_a_descriptor(void **state) {
     FAILS(CEN_ERR_INVALID, ceni_dev_dmabuf(d, m.addr, 0, &fd));
     FAILS(CEN_ERR_INVALID, ceni_dev_dmabuf(d, m.addr, m.granule, NULL));
     suite_log_reset();
-    cen_status status = ceni_dev_dmabuf(d, m.addr, m.granule, &fd);
+    cen_status status = cen_share_dmabuf(d, m.addr, m.granule, &fd);
     if (status) {
         assert_int_equal(status, CEN_ERR_UNSUPPORTED);
         assert_logged("dmabuf");
@@ -114,6 +167,7 @@ static void a_dmabuf_is_a_descriptor(void **state) {
 
 static const struct CMUnitTest tests[] = {
     SUITE_TEST(another_process_opens_a_handle),
+    SUITE_TEST(a_token_opens_the_range),
     SUITE_TEST(other_memory_has_no_handle),
     SUITE_TEST(a_dmabuf_is_a_descriptor),
 };
