@@ -136,6 +136,7 @@ static void play_waiter(const fixture *f, int socket) {
     }
     OK(cen_stream_sync(d, streams[0]));
     OK(cen_stream_sync(d, streams[1])); /* the first record is reached */
+    FAILS(CEN_ERR_NOT_READY, cen_stream_query(d, streams[2]));
     child_tell_word(socket, 0);
     OK(cen_stream_sync(d, streams[2]));
 }
@@ -350,6 +351,38 @@ static void an_import_is_not_recorded(void **state) {
     OK(cen_stream_sync(d, 0));
 }
 
+/* A record is complete for others once those before it are. */
+static void records_complete_in_order(void **state) {
+    fixture *f = *state;
+    if (!f->host) {
+        suite_skip("a process opens no event of its own on CUDA");
+    }
+    cen_device *d = f->device;
+    cen_event event, imported;
+    cen_stream streams[3];
+    child_gate gates[3];
+    ceni_event_token token;
+    int fd;
+    OK(cen_event_create(d, CEN_EVENT_SHARED, &event));
+    OK(ceni_dev_event_export(d, event, &token, &fd));
+    OK(ceni_dev_event_import(d, &token, fd, &imported));
+    close(fd);
+    for (int i = 0; i < 3; i++) {
+        OK(cen_stream_create(d, 0, &streams[i]));
+        child_gate_close(f, &gates[i], streams[i]);
+        OK(cen_event_record(d, event, streams[i]));
+    }
+    const int order[] = {2, 0, 1};
+    for (int i = 0; i < 3; i++) {
+        FAILS(CEN_ERR_NOT_READY, cen_event_query(d, imported));
+        child_gate_open(f, &gates[order[i]]);
+        OK(cen_stream_sync(d, streams[order[i]]));
+    }
+    OK(cen_event_query(d, imported));
+    OK(cen_event_destroy(d, event));
+    OK(cen_event_query(d, imported));
+}
+
 /* ---- the host's page ---- */
 
 static cen_status import_fd(cen_device *d, int fd) {
@@ -482,6 +515,7 @@ static const struct CMUnitTest tests[] = {
     SUITE_TEST(a_lost_device_does_not_complete),
     SUITE_TEST(what_is_not_shared_is_refused),
     SUITE_TEST(an_import_is_not_recorded),
+    SUITE_TEST(records_complete_in_order),
     SUITE_TEST(a_foreign_file_is_refused),
     SUITE_TEST(a_reader_cannot_write_the_page),
     SUITE_TEST(a_hostile_page_does_no_harm),
