@@ -10,12 +10,28 @@ typedef struct offer {
     uint64_t offset, bytes;
 } offer;
 
+/* How much of others' memory the test driver has mapped; 0 with a real one, which does not show it.
+ */
+static int mapped_files(const fixture *f) {
+    FILE *maps = suite_test_driver(f) ? fopen("/proc/self/maps", "re") : NULL;
+    char line[512];
+    int count = 0;
+    while (maps && fgets(line, sizeof line, maps)) {
+        count += strstr(line, "memfd:cenote") != NULL;
+    }
+    if (maps) {
+        fclose(maps);
+    }
+    return count;
+}
+
 static void play_opener(const fixture *f, int socket) {
     cen_device *d = f->device, *second = suite_open(f, 0, NULL);
     offer o;
     cen_addr addr = 0, again = 0, third = 0;
     uint64_t bytes = 0;
     child_hear(socket, &o, sizeof o);
+    const int before = mapped_files(f);
     OK(ceni_dev_legacy_open(d, &o.handle, &addr, &bytes));
     assert_int_equal(bytes, o.bytes);
     OK(ceni_dev_legacy_open(d, &o.handle, &again, &bytes)); /* the driver would refuse it */
@@ -30,6 +46,7 @@ static void play_opener(const fixture *f, int socket) {
     OK(cen_fill_async(second, addr + o.offset, 0x15, 4, 0));
     OK(cen_stream_sync(second, 0));
     cen_device_close(second); /* closes what is left */
+    assert_int_equal(mapped_files(f), before);
     FAILS(CEN_ERR_INVALID, ceni_dev_legacy_close(d, addr));
     OK(ceni_dev_legacy_open(d, &o.handle, &addr, &bytes));
     assert_int_equal(suite_word(d, addr + o.offset), 0x15151515);
