@@ -392,8 +392,12 @@ static cen_status import_fd(cen_device *d, int fd) {
     return status ? status : cen_event_destroy(d, event);
 }
 
-static int file_of(size_t size, int seals) {
+/* A file with the contents of an event's page, or with nothing, sealed as said. */
+static int file_of(int like, size_t size, int seals) {
+    char page[4096] = {0};
     int fd = memfd_create("made up", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(like < 0 || pread(like, page, sizeof page, 0) == sizeof page);
+    assert_int_equal(pwrite(fd, page, sizeof page, 0), sizeof page);
     assert_int_equal(ftruncate(fd, (off_t)size), 0);
     assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
     return fd;
@@ -406,19 +410,29 @@ static void a_foreign_file_is_refused(void **state) {
     }
     cen_device *d = f->device;
     const int both = F_SEAL_SHRINK | F_SEAL_GROW;
+    cen_event event;
+    ceni_event_token token;
+    int real, fd;
+    OK(cen_event_create(d, CEN_EVENT_SHARED, &event));
+    OK(ceni_dev_event_export(d, event, &token, &real));
     const struct {
+        int like;
         size_t size;
         int seals;
-    } files[] = {{4096, 0}, {4096, F_SEAL_SHRINK}, {4096, F_SEAL_GROW},
-                 {0, both}, {8192, both},          {4096, both}};
+    } files[] = {{real, 4096, 0}, {real, 4096, F_SEAL_SHRINK}, {real, 4096, F_SEAL_GROW},
+                 {real, 0, both}, {real, 8192, both},          {-1, 4096, both}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        int fd = file_of(files[i].size, files[i].seals);
+        fd = file_of(files[i].like, files[i].size, files[i].seals);
         suite_log_reset();
         FAILS(CEN_ERR_INVALID, import_fd(d, fd));
         assert_logged("no shared event");
         close(fd);
     }
     FAILS(CEN_ERR_INVALID, import_fd(d, -1));
+    fd = file_of(real, 4096, both); /* as good as one whose process is gone */
+    OK(import_fd(d, fd));
+    close(fd);
+    close(real);
 }
 
 static void a_reader_cannot_write_the_page(void **state) {
