@@ -26,8 +26,6 @@ typedef struct child_role {
 
 enum { CHILD_SOCKET = 3 };
 
-extern char **environ;
-
 static inline child child_start(const fixture *f, const char *role) {
     child c;
     int sockets[2];

@@ -139,7 +139,7 @@ cen_status ceni_host_shared_new(host_shared **shared) {
     }
     cen_status status = make_file(&made->fd, &made->handed_out);
     status = status ? status : map_page(made->fd, PROT_READ | PROT_WRITE, &made->page);
-    if (status) {
+    if (!made->page) {
         release(made);
         return status;
     }
@@ -169,7 +169,7 @@ cen_status ceni_host_shared_adopt(int fd, host_shared **shared) {
         status = ceni_host_fd_failed("event_import", errno);
     }
     status = status ? status : map_page(made->fd, PROT_READ, &made->page);
-    if (!status && made->page->magic != PAGE_MAGIC) {
+    if (made->page && made->page->magic != PAGE_MAGIC) {
         status = ceni_fail(CEN_ERR_INVALID, "event_import: fd %d is no shared event", fd);
     }
     if (status) {
