@@ -494,6 +494,11 @@ static void a_hostile_page_does_no_harm(void **state) {
     }
     assert_int_equal(words[1], 3);
     assert_int_equal(words[2], 3);
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    assert_int_equal(fcntl(fd, F_OFD_SETLK, &lock), 0); /* nor does a reader's lock stand for it */
+    OK(cen_event_destroy(d, event));
+    words[1] = 4;
+    FAILS(CEN_ERR_DEVICE_LOST, cen_event_query(d, imported));
     munmap(words, 4096);
     close(writable);
     close(fd);
