@@ -226,8 +226,12 @@ CEN_API cen_status cen_share_receive(cen_share *share, cen_device *device, int s
  * CEN_ERR_UNSUPPORTED: the host backend, or memory of another kind (the log says what to use). */
 CEN_API cen_status cen_share_legacy_export(cen_device *device, cen_addr addr, uint64_t bytes,
                                            char token[CEN_SHARE_TOKEN_SIZE]);
+/* In another process, for the memory's device or a peer; as often as wanted, to be closed as often.
+ * CEN_ERR_FORMAT: the text is no token, or one for more than there is; CEN_ERR_UNSUPPORTED: it is
+ * of another machine; CEN_ERR_INVALID: of an export, of this process, or the memory is gone. */
 CEN_API cen_status cen_share_legacy_open(cen_device *device, const char *token, cen_addr *addr,
                                          uint64_t *bytes);
+/* addr: what cen_share_legacy_open gave. Work on it must be complete. */
 CEN_API cen_status cen_share_legacy_close(cen_device *device, cen_addr addr);
 /* A dma-buf of [addr, addr + bytes), both multiples of the host's page size, for RDMA (ibv_reg_
  * dmabuf_mr); the caller closes it. CEN_ERR_UNSUPPORTED. */
