@@ -35,8 +35,9 @@ enum {
     X(PUBLISH, 3)                                                                                  \
     X(OPEN, 4)                                                                                     \
     X(PAGES, 5)                                                                                    \
-    X(CLOSE, 6) X(WITHDRAW, 7) X(REVOKE, 8) X(DROP, 9) X(LIST, 10) X(WATCH, 11) X(LEASE, 12)       \
-        X(EVENT, 13) X(NOTICE, 32)
+    X(CLOSE, 6)                                                                                    \
+    X(WITHDRAW, 7) X(REVOKE, 8) X(DROP, 9) X(LIST, 10) X(WATCH, 11) X(LEASE, 12) X(EVENT, 13)      \
+        X(NOTICE, 32)
 
 enum ceni_wire_type {
 #define CENI_WIRE_ENUM(name, value) CENI_WIRE_##name = (value),
@@ -81,7 +82,8 @@ typedef struct ceni_wire_set {
     uint64_t set;
     uint64_t bytes, page_bytes;
     uint32_t page_count, first_page;
-    uint32_t again;
+    uint32_t again; /* in each message. 1: by its publisher; 2: by a reader of its user, which
+                       holds it up until that has published an export of it again */
     uint32_t reserved;
     char uuid[48];
 } ceni_wire_set;
@@ -96,16 +98,17 @@ enum {
     CENI_WIRE_DIRECTORY_FD = 8u,
     CENI_WIRE_EVENT_FD = 16u,
     CENI_WIRE_EVENT_TOKEN = 32u,
-    CENI_WIRE_ONCE = 128u,
-    CENI_WIRE_WITHDRAWN = 64u /* with AGAIN: it was withdrawn, leases may be left */
+    CENI_WIRE_WITHDRAWN = 64u, /* with AGAIN: it was withdrawn, leases may be left */
+    CENI_WIRE_ONCE = 128u
 };
 
 typedef struct ceni_wire_access {
     uint32_t who, id, write, reserved;
 } ceni_wire_access;
 
-/* PUBLISH: fds: the directory (a memfd sealed against writing, shrinking and growing) if
- * DIRECTORY_FD, then the event's if EVENT_FD. */
+/* PUBLISH: with AGAIN from another than the set's publisher it is a lease of that reader, too; and
+ * without KEEP it counts as withdrawn until the publisher announces it. fds: the directory (a memfd
+ * sealed against writing, shrinking and growing) if DIRECTORY_FD, then the event's if EVENT_FD. */
 typedef struct ceni_wire_publish {
     uint64_t set;
     uint64_t export_id, version; /* with AGAIN, else 0 */
@@ -142,7 +145,7 @@ typedef struct ceni_wire_open_reply {
     uint64_t bytes, page_bytes; /* of the set */
     uint64_t token[2];
     uint32_t page_count;
-    uint32_t flags; /* KEEP, DIRECTORY_FD, EVENT_FD, EVENT_TOKEN */
+    uint32_t flags; /* KEEP, ONCE, DIRECTORY_FD, EVENT_FD, EVENT_TOKEN */
     uint32_t write; /* granted */
     uint32_t owner_uid;
     uint32_t name_size;
@@ -187,8 +190,8 @@ typedef struct ceni_wire_watch {
     /* name */
 } ceni_wire_watch;
 
-/* LEASE: after a restart, what this client has open. It counts at once; the set's pages come from a
- * process of the set's user. Until then nobody else can open it. */
+/* LEASE: after a restart, what this client has open. It counts at once, also before the export is
+ * announced; it gives no right to PAGES, which who has it open has. */
 typedef struct ceni_wire_lease {
     uint64_t export_id, set;
     uint32_t write, reserved;

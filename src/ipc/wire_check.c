@@ -170,7 +170,7 @@ static cen_status set(cursor *c, ceni_wire_message *m, fd_range *fds) {
     REQUIRE(c, (b->bytes - 1) / b->page_bytes + 1 == b->page_count,
             "has another number of pages than its bytes make");
     REQUIRE(c, b->first_page < b->page_count, "begins after its last page");
-    REQUIRE(c, b->again <= 1 && !b->reserved, "has a field with an unknown value");
+    REQUIRE(c, b->again <= 2 && !b->reserved, "has a field with an unknown value");
     REQUIRE(c, b->again ? b->set != 0 : !b->set == !b->first_page,
             "names no set where it continues one, or one where it begins");
     unsigned left = b->page_count - b->first_page;
@@ -182,10 +182,12 @@ static cen_status publish(cursor *c, ceni_wire_message *m, fd_range *fds) {
     const ceni_wire_publish *b = m->body;
     const uint32_t known = CENI_WIRE_KEEP | CENI_WIRE_KEEP_OLDER | CENI_WIRE_AGAIN |
                            CENI_WIRE_DIRECTORY_FD | CENI_WIRE_EVENT_FD | CENI_WIRE_EVENT_TOKEN |
-                           CENI_WIRE_WITHDRAWN;
+                           CENI_WIRE_WITHDRAWN | CENI_WIRE_ONCE;
     bool again = b->flags & CENI_WIRE_AGAIN;
     *fds = (fd_range){export_fds(b->flags), export_fds(b->flags)};
     REQUIRE(c, !(b->flags & ~known), "has an unknown flag");
+    REQUIRE(c, !b->reserved && ((b->flags & CENI_WIRE_ONCE) || !b->once_ttl_ms),
+            "has a field with an unknown value");
     REQUIRE(c, b->set != 0, "names no set");
     REQUIRE(c, b->token[0] | b->token[1], "has no token");
     REQUIRE(c, again == (b->export_id != 0) && (again && b->name_size) == (b->version != 0),
@@ -251,8 +253,8 @@ static cen_status hello_reply(cursor *c, ceni_wire_message *m, fd_range *fds) {
 
 static cen_status open_reply(cursor *c, ceni_wire_message *m, fd_range *fds) {
     const ceni_wire_open_reply *b = m->body;
-    const uint32_t known =
-        CENI_WIRE_KEEP | CENI_WIRE_DIRECTORY_FD | CENI_WIRE_EVENT_FD | CENI_WIRE_EVENT_TOKEN;
+    const uint32_t known = CENI_WIRE_KEEP | CENI_WIRE_ONCE | CENI_WIRE_DIRECTORY_FD |
+                           CENI_WIRE_EVENT_FD | CENI_WIRE_EVENT_TOKEN;
     *fds = (fd_range){export_fds(b->flags), export_fds(b->flags)};
     REQUIRE(c, !(b->flags & ~known) && b->write <= 1 && !b->reserved,
             "has a field with an unknown value");

@@ -229,8 +229,12 @@ static void exports_and_sets_are_refused(void **state) {
     refused(0, CENI_WIRE_REQUEST, "id or version");
     a_publish(CENI_WIRE_WITHDRAWN, 0, "x", NULL);
     refused(0, CENI_WIRE_REQUEST, "new and withdrawn");
-    a_publish(128, 0, "x", NULL);
+    a_publish(256, 0, "x", NULL);
     refused(0, CENI_WIRE_REQUEST, "unknown flag");
+    a_publish(CENI_WIRE_ONCE, 0, "x", NULL)->once_ttl_ms = 5;
+    assert_int_equal(check(0, CENI_WIRE_REQUEST), CEN_OK);
+    a_publish(0, 0, "x", NULL)->once_ttl_ms = 5;
+    refused(0, CENI_WIRE_REQUEST, "unknown value");
     a_publish(0, 0, "x", NULL)->event[63] = 1;
     refused(0, CENI_WIRE_REQUEST, "without its flag");
     a_publish(0, 0, "x", NULL)->directory_size = CENI_WIRE_INLINE_MAX + 1;
