@@ -36,8 +36,8 @@ enum {
     X(OPEN, 4)                                                                                     \
     X(PAGES, 5)                                                                                    \
     X(CLOSE, 6)                                                                                    \
-    X(WITHDRAW, 7) X(REVOKE, 8) X(DROP, 9) X(LIST, 10) X(WATCH, 11) X(LEASE, 12) X(EVENT, 13)      \
-        X(NOTICE, 32)
+    X(WITHDRAW, 7)                                                                                 \
+    X(REVOKE, 8) X(DROP, 9) X(LIST, 10) X(WATCH, 11) X(LEASE, 12) X(EVENT, 13) X(NOTICE, 32)
 
 enum ceni_wire_type {
 #define CENI_WIRE_ENUM(name, value) CENI_WIRE_##name = (value),
