@@ -13,12 +13,14 @@ typedef struct ceni_token {
     uint64_t secret[2];
     /* CENI_TOKEN_LEGACY: a range of the allocation that the driver's handle names */
     uint8_t handle[64];
-    uint32_t device; /* ceni_token_device of its uuid */
+    uint32_t device;        /* ceni_token_device of its uuid */
     uint64_t offset, bytes; /* less than 2^48 */
 } ceni_token;
 
 /* Writes it, for this boot of this machine. */
 void ceni_token_write(const ceni_token *token, char text[CEN_SHARE_TOKEN_SIZE]);
+/* The same for another machine, whichever. For tests. */
+void ceni_token_elsewhere(const ceni_token *token, char text[CEN_SHARE_TOKEN_SIZE]);
 /* Whether the text says that it is a token. */
 bool ceni_token_is(const char *text);
 /* Reads one. CEN_ERR_FORMAT: it is none; CEN_ERR_UNSUPPORTED: of another machine, or boot. */
