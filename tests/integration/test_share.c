@@ -102,7 +102,7 @@ static void opening_again_asks_nobody(void **state) {
 
 static void a_publisher_reads_its_own(void **state) {
     world w = start();
-    OK(agent_ask(&w.publisher, "export model - 0 3"));
+    OK(agent_ask(&w.publisher, "export model w 0 3"));
     OK(agent_ask(&w.publisher, "open model 0 0"));
     OK(agent_ask(&w.publisher, "peek 0 0"));
     assert_int_equal(w.publisher.a, 0x42424242);
@@ -248,7 +248,7 @@ static void a_parcel_has_one_receiver(void **state) {
 
 static void writing_is_asked_for(void **state) {
     world w = start();
-    OK(agent_ask(&w.publisher, "export model - 0"));
+    OK(agent_ask(&w.publisher, "export model w 0"));
     OK(agent_ask(&w.reader, "open model 0 0"));
     OK(agent_ask(&w.reader, "open model@1 1 0"));
     OK(agent_ask(&w.reader, "info 1"));
