@@ -22,7 +22,6 @@ const cli_command cli_commands[] = {
      cmd_holders},
     {"revoke", "[--withdraw] [--socket PATH] NAME[@VERSION]|#ID...",
      "takes back what processes share", cmd_revoke},
-    {"holders", "[--device N] [--json]", "who holds the memory of each GPU", cmd_holders},
     {"serve", "[--socket PATH] [--mode MODE] [--quota SIZE] [--quota-user NAME=SIZE]",
      "the broker through which processes share device memory", cmd_serve},
     {"help", "[COMMAND | --commands]", "what the commands do", cmd_help},

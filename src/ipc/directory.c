@@ -56,8 +56,7 @@ static cen_status measure(const cen_share_item *items, size_t count, uint64_t *s
             return ceni_fail(CEN_ERR_INVALID, "export: the name of item %zu has more than %d bytes",
                              i, CENI_DIRECTORY_NAME_MAX);
         }
-        if (items[i].meta_bytes > CEN_SHARE_META_MAX ||
-            (items[i].meta_bytes && !items[i].meta)) {
+        if (items[i].meta_bytes > CEN_SHARE_META_MAX || (items[i].meta_bytes && !items[i].meta)) {
             return ceni_fail(CEN_ERR_INVALID, "export: item %zu has %s", i,
                              items[i].meta ? "too much meta data" : "no meta data, but its size");
         }

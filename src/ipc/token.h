@@ -19,6 +19,8 @@ typedef struct ceni_token {
 
 /* Writes it, for this boot of this machine. */
 void ceni_token_write(const ceni_token *token, char text[CEN_SHARE_TOKEN_SIZE]);
+/* The same for another machine, whichever. For tests. */
+void ceni_token_elsewhere(const ceni_token *token, char text[CEN_SHARE_TOKEN_SIZE]);
 /* Whether the text says that it is a token. */
 bool ceni_token_is(const char *text);
 /* Reads one. CEN_ERR_FORMAT: it is none; CEN_ERR_UNSUPPORTED: of another machine, or boot. */
