@@ -26,6 +26,7 @@ table_test() {
     row clang wanted have clang
     row "libclang-rt-$(clang_major)-dev" wanted fuzzer_links
     row clang-format wanted have clang-format
+    row spin wanted have spin # the model of the broker's protocol
 }
 table_lint() {
     table_build
