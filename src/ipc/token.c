@@ -4,12 +4,11 @@
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include "base/fd.h"
 #include "base/log.h"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 /* kind, machine, then export id and secret, or handle, device, offset and bytes; a check sum. Kinds
  * differ in how much of the machine's hash there is room for. */
@@ -17,13 +16,13 @@ enum {
     EXPORT_SIZE = 1 + 8 + 8 + 16,
     LEGACY_SIZE = 1 + 4 + 64 + 4 + 6 + 6,
     CHECK_SIZE = 4,
-    SIZE_MAX_ = LEGACY_SIZE + CHECK_SIZE
+    MOST = LEGACY_SIZE + CHECK_SIZE
 };
 
 static const char prefix[] = "cenote1.";
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-_Static_assert(sizeof prefix + (SIZE_MAX_ * 4 + 2) / 3 <= CEN_SHARE_TOKEN_SIZE, "");
+_Static_assert(sizeof prefix + (MOST * 4 + 2) / 3 <= CEN_SHARE_TOKEN_SIZE, "");
 
 static struct {
     pthread_once_t once;
@@ -80,10 +79,10 @@ static void encode(const uint8_t *data, size_t size, char *text) {
 }
 
 /* The number of bytes that the text stands for; 0: it is malformed. */
-static size_t decode(const char *text, uint8_t data[SIZE_MAX_]) {
+static size_t decode(const char *text, uint8_t data[MOST]) {
     size_t length = strnlen(text, CEN_SHARE_TOKEN_SIZE), size = length * 3 / 4;
     uint32_t word = 0;
-    if (length % 4 == 1 || size > SIZE_MAX_) {
+    if (length % 4 == 1 || size > MOST) {
         return 0;
     }
     for (size_t i = 0, out = 0; i < length; i++) {
@@ -105,15 +104,15 @@ static uint32_t check_sum(const uint8_t *data, size_t size) {
     return (uint32_t)XXH64(data, size, 1);
 }
 
-void ceni_token_write(const ceni_token *token, char text[CEN_SHARE_TOKEN_SIZE]) {
-    uint8_t data[SIZE_MAX_], *at = put(data, token->kind, 1);
+static void write_for(uint64_t where, const ceni_token *token, char text[CEN_SHARE_TOKEN_SIZE]) {
+    uint8_t data[MOST], *at = put(data, token->kind, 1);
     if (token->kind == CENI_TOKEN_EXPORT) {
-        at = put(at, machine_id(), 8);
+        at = put(at, where, 8);
         at = put(at, token->export_id, 8);
         at = put(at, token->secret[0], 8);
         at = put(at, token->secret[1], 8);
     } else {
-        at = put(at, machine_id(), 4);
+        at = put(at, where, 4);
         memcpy(at, token->handle, sizeof token->handle);
         at = put(at + sizeof token->handle, token->device, 4);
         at = put(at, token->offset, 6);
@@ -122,6 +121,14 @@ void ceni_token_write(const ceni_token *token, char text[CEN_SHARE_TOKEN_SIZE]) 
     at = put(at, check_sum(data, (size_t)(at - data)), CHECK_SIZE);
     memcpy(text, prefix, sizeof prefix);
     encode(data, (size_t)(at - data), text + sizeof prefix - 1);
+}
+
+void ceni_token_write(const ceni_token *token, char text[CEN_SHARE_TOKEN_SIZE]) {
+    write_for(machine_id(), token, text);
+}
+
+void ceni_token_elsewhere(const ceni_token *token, char text[CEN_SHARE_TOKEN_SIZE]) {
+    write_for(~machine_id(), token, text);
 }
 
 bool ceni_token_is(const char *text) {
@@ -160,7 +167,7 @@ static bool read_parts(const uint8_t *data, size_t size, ceni_token *token, bool
 }
 
 cen_status ceni_token_read(const char *text, ceni_token *token) {
-    uint8_t data[SIZE_MAX_];
+    uint8_t data[MOST];
     ceni_token made = {0};
     bool here = false;
     machine_id();
