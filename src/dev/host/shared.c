@@ -72,8 +72,8 @@ static void watch_forks(void) {
     pthread_atfork(before_fork, after_fork, in_child);
 }
 
-static struct flock whole_file(void) {
-    return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET};
+static struct flock whole_file(short type) {
+    return (struct flock){.l_type = type, .l_whence = SEEK_SET};
 }
 
 static cen_status map_page(int fd, int protection, event_page **page) {
@@ -88,7 +88,7 @@ static cen_status map_page(int fd, int protection, event_page **page) {
 
 /* The file, sealed and locked, and its second description. */
 static cen_status make_file(int *fd, int *handed_out) {
-    struct flock lock = whole_file();
+    struct flock lock = whole_file(F_WRLCK);
     char path[32];
     int made = memfd_create("cenote-event", MFD_CLOEXEC | MFD_ALLOW_SEALING), other = -1;
     if (made >= 0 && !ftruncate(made, PAGE_BYTES) && !fchmod(made, 0644) &&
@@ -254,9 +254,10 @@ bool ceni_host_shared_is_complete(const host_shared *shared, uint32_t number) {
     return (int32_t)(atomic_load(&shared->page->completed) - number) >= 0;
 }
 
-/* Nobody but the exporter locks it, and none of another user could. */
+/* Asks what a read lock would meet: the exporter's, since for a write lock one must be able to open
+ * the file for writing. Other importers' read locks are not seen. */
 static bool exporter_is_gone(const host_shared *shared) {
-    struct flock lock = whole_file();
+    struct flock lock = whole_file(F_RDLCK);
     return atomic_load(&shared->page->lost) ||
            (!fcntl(shared->fd, F_OFD_GETLK, &lock) && lock.l_type == F_UNLCK);
 }
