@@ -495,11 +495,16 @@ static void a_hostile_page_does_no_harm(void **state) {
     assert_int_equal(words[1], 3);
     assert_int_equal(words[2], 3);
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
-    assert_int_equal(fcntl(fd, F_OFD_SETLK, &lock), 0); /* nor does a reader's lock stand for it */
+    int reader = open(path, O_RDONLY | O_CLOEXEC); /* another one's description */
+    assert_true(fcntl(reader, F_OFD_SETLK, &lock) < 0);
     OK(cen_event_destroy(d, event));
+    assert_int_equal(fcntl(reader, F_OFD_SETLK, &lock),
+                     0); /* which does not stand for the exporter */
     words[1] = 4;
+    words[3] = 0;
     FAILS(CEN_ERR_DEVICE_LOST, cen_event_query(d, imported));
     munmap(words, 4096);
+    close(reader);
     close(writable);
     close(fd);
 }
