@@ -219,8 +219,10 @@ class Lease:
     def items(self) -> List[Item]:
         raw, found = _lib.ShareItem(), []
         function, handle, into = library().cen_share_view_item, self._handle, byref(raw)
-        for index in range(self.info().items):
-            check(function(handle, index, into))
+        for index in range(self.info().items):  # ten thousand in a model
+            status = function(handle, index, into)
+            if status:
+                check(status)
             found.append(_item(raw))
         return found
 

@@ -100,7 +100,8 @@ def tensors_over(
     kinds = _kinds(items)
     order = sorted(range(len(items)), key=[item.address for item in items].__getitem__)
     # Making one of a tensor that is there is faster than torch.empty.
-    empties = {k.dtype: torch.empty(0, dtype=k.dtype, device=device).new_empty for k in kinds}
+    types = {kind.dtype for kind in kinds}
+    empties = {dtype: torch.empty(0, dtype=dtype, device=device).new_empty for dtype in types}
     made: Dict[str, torch.Tensor] = dict.fromkeys([item.name for item in items])  # in their order
     at = 0
     while at < len(order):
