@@ -11,8 +11,11 @@
 #include "base/log.h"
 #include "dev/dev.h"
 
-/* The id of this process, kept current across forks without a system call. */
+/* The id of this process, kept current across forks without a system call, once something was
+ * opened that belongs to it. */
 extern _Atomic int ceni_call_pid;
+/* The same, for what is being opened. */
+int ceni_call_this_process(void);
 
 /* CEN_ERR_INVALID: device is NULL; CEN_ERR_FORKED: another process opened it. */
 cen_status ceni_call_refuse(const cen_device *device, enum ceni_dev_op op);

@@ -87,8 +87,13 @@ cen_status cen_event_create(cen_device *device, unsigned flags, cen_event *event
     const enum ceni_dev_op op = CENI_OP_event_create;
     cen_status status = ceni_call_enter(device, op);
     status = status ? status : ceni_call_need(event, op, "event");
-    if (!status && (flags & ~(unsigned)(CEN_EVENT_TIMING | CEN_EVENT_MANUAL))) {
+    const unsigned known = CEN_EVENT_TIMING | CEN_EVENT_MANUAL | CEN_EVENT_SHARED;
+    if (!status && (flags & ~known)) {
         status = ceni_fail(CEN_ERR_INVALID, "event_create: flags 0x%x has unknown bits", flags);
+    } else if (!status && flags & CEN_EVENT_SHARED && flags != CEN_EVENT_SHARED) {
+        status = ceni_fail(CEN_ERR_INVALID,
+                           "event_create: flags 0x%x: a shared event has neither time nor signal",
+                           flags);
     }
     return ceni_call_leave(device, op,
                            status ? status : device->backend->event_create(device, flags, event));

@@ -24,6 +24,11 @@ static void watch_pid(void) {
     pthread_atfork(NULL, NULL, note_pid);
 }
 
+int ceni_call_this_process(void) {
+    pthread_once(&pid_once, watch_pid);
+    return atomic_load(&ceni_call_pid);
+}
+
 const char *ceni_dev_op_name(enum ceni_dev_op op) {
     static const char *const names[] = {
 #define NAME(name) #name,

@@ -28,6 +28,17 @@ typedef struct ceni_grant {
     enum ceni_access access;
 } ceni_grant;
 
+/* What names a shared event in another process, beside a descriptor where one is needed. Plain
+ * bytes; a token that somebody made up is refused by the driver. */
+typedef struct ceni_event_token {
+    uint8_t bytes[64];
+} ceni_event_token;
+
+/* The driver's name for memory of another process. */
+typedef struct ceni_legacy_handle {
+    uint8_t bytes[64];
+} ceni_legacy_handle;
+
 /* Each operation once: used for the table of fault points and of call statistics. */
 /* clang-format off */
 #define CENI_DEV_OPS(X)                                                                            \
@@ -37,7 +48,8 @@ typedef struct ceni_grant {
     X(stream_wait) X(stream_capturing) X(event_create) X(event_destroy) X(event_record)            \
     X(event_query) X(event_sync) X(event_signal) X(event_elapsed) X(copy) X(copy_peer) X(fill)     \
     X(launch) X(host_func) X(pinned_alloc) X(pinned_free) X(pinned_register)                       \
-    X(pinned_unregister) X(peer_can_access) X(peer_rank) X(peer_enable)
+    X(pinned_unregister) X(peer_can_access) X(peer_rank) X(peer_enable) X(event_export)            \
+    X(event_import) X(legacy_export) X(legacy_open) X(legacy_close) X(dmabuf)
 /* clang-format on */
 
 enum ceni_dev_op {
@@ -86,7 +98,11 @@ struct ceni_backend {
     /* Sets who may access a range of whole mappings; count >= 1. */
     cen_status (*page_access)(cen_device *device, cen_addr addr, uint64_t size,
                               const ceni_grant *grants, size_t count);
-    /* A file descriptor (O_CLOEXEC, the caller's to close) for an exportable page, and back. */
+    /* A file descriptor (O_CLOEXEC, the caller's to close) for an exportable page, and back. An
+     * imported page is a view: it counts as its owner's memory, not as this device's. On the host
+     * the descriptor must be sealed against shrinking and of that size; one that is open for
+     * reading only gives a page that cannot be granted for writing (CEN_ERR_INVALID). `device` may
+     * be another than the owner: one that reaches it; any on the host. */
     cen_status (*page_export)(cen_device *device, ceni_page page, int *fd);
     cen_status (*page_import)(cen_device *device, int fd, uint64_t size, ceni_page *page);
     /* Plain memory, for devices without virtual memory management (works everywhere). segment_free
@@ -126,6 +142,18 @@ struct ceni_backend {
     /* How good the link to a reachable peer is: 0 is the best of the machine, then 1 and so on. */
     cen_status (*peer_rank)(cen_device *device, cen_device *peer, int *rank);
     cen_status (*peer_enable)(cen_device *device, cen_device *peer);
+
+    /* For other processes; see ceni_dev_event_export and so on. */
+    cen_status (*event_export)(cen_device *device, cen_event event, ceni_event_token *token,
+                               int *fd);
+    cen_status (*event_import)(cen_device *device, const ceni_event_token *token, int fd,
+                               cen_event *event);
+    cen_status (*legacy_export)(cen_device *device, cen_addr addr, ceni_legacy_handle *handle,
+                                uint64_t *offset, uint64_t *bytes);
+    cen_status (*legacy_open)(cen_device *device, const ceni_legacy_handle *handle, cen_addr *addr,
+                              uint64_t *bytes);
+    cen_status (*legacy_close)(cen_device *device, cen_addr addr);
+    cen_status (*dmabuf)(cen_device *device, cen_addr addr, uint64_t bytes, int *fd);
 
     /* For tests (dev/capture.h); optional. */
     cen_status (*capture_begin)(cen_device *device, cen_stream stream);
@@ -189,5 +217,35 @@ cen_status ceni_dev_obtainable(cen_device *device, uint64_t *bytes);
 cen_status ceni_dev_peer_rank(cen_device *device, cen_device *peer, int *rank);
 cen_status ceni_dev_segment_alloc(cen_device *device, uint64_t size, cen_addr *addr);
 cen_status ceni_dev_segment_free(cen_device *device, cen_addr addr);
+
+/* What another process needs to wait for an event of this one, made with CEN_EVENT_SHARED: the
+ * token, and a descriptor (O_CLOEXEC, the caller's to close), or -1 where the token is enough: CUDA
+ * has the token only, the host a descriptor only, and its token is zero. */
+cen_status ceni_dev_event_export(cen_device *device, cen_event event, ceni_event_token *token,
+                                 int *fd);
+/* An event that stands for it here; fd is not consumed. It may be waited for, queried and
+ * synchronised with, not recorded, signalled or exported (CEN_ERR_INVALID); the caller destroys it.
+ * A wait is for the exporter's latest record at the time of the call, and for its earlier ones. On
+ * the host, when the exporting process ends before that record is complete, waits of streams end
+ * with a warning in the log, and a query or sync gives CEN_ERR_DEVICE_LOST, which is not about
+ * `device`. Untrusted bytes and descriptors are safe to pass: CEN_ERR_INVALID. */
+cen_status ceni_dev_event_import(cen_device *device, const ceni_event_token *token, int fd,
+                                 cen_event *event);
+
+/* Memory of the driver's own (cuMemAlloc) for other processes. The handle stands for the whole
+ * allocation: `offset` is addr's place in it, `bytes` its size. CEN_ERR_INVALID: no device memory;
+ * CEN_ERR_UNSUPPORTED: memory without such handles, and the host backend. */
+cen_status ceni_dev_legacy_export(cen_device *device, cen_addr addr, ceni_legacy_handle *handle,
+                                  uint64_t *offset, uint64_t *bytes);
+/* Where another process's allocation is mapped here, until it is closed as often as it was opened;
+ * handles may be opened any number of times. The mapping dies with the owner's memory. `device` may
+ * be a peer of the owner's. CEN_ERR_INVALID: no handle, or one of this process. */
+cen_status ceni_dev_legacy_open(cen_device *device, const ceni_legacy_handle *handle,
+                                cen_addr *addr, uint64_t *bytes);
+/* addr: anywhere in the mapping. */
+cen_status ceni_dev_legacy_close(cen_device *device, cen_addr addr);
+/* A dma-buf of a range, both multiples of the host's page size (CEN_ERR_INVALID); O_CLOEXEC, the
+ * caller's to close. CEN_ERR_UNSUPPORTED. */
+cen_status ceni_dev_dmabuf(cen_device *device, cen_addr addr, uint64_t bytes, int *fd);
 
 #endif

@@ -19,9 +19,12 @@
 
 enum {
     CENI_WIRE_VERSION = 1,
-    CENI_WIRE_MAX = 32768,      /* bytes of a message */
-    CENI_WIRE_FDS = 64,         /* descriptors of a message */
-    CENI_WIRE_INLINE_MAX = 4096 /* bytes of a directory in a message; longer ones are a memfd */
+    CENI_WIRE_MAX = 32768,       /* bytes of a message */
+    CENI_WIRE_FDS = 64,          /* descriptors of a message */
+    CENI_WIRE_LABEL_MAX = 63,    /* bytes of a label */
+    CENI_WIRE_PAGES_MAX = 65536, /* of a set */
+    CENI_WIRE_INLINE_MAX = 4096, /* bytes of a directory in a message; longer ones are a memfd */
+    CENI_WIRE_DIRECTORY_MAX = 64 << 20 /* bytes of that */
 };
 
 /* name, value, whether the client sends it (C), the broker's notice (N); each C is answered by a
@@ -29,8 +32,12 @@ enum {
 #define CENI_WIRE_TYPES(X)                                                                         \
     X(HELLO, 1)                                                                                    \
     X(SET, 2)                                                                                      \
-    X(PUBLISH, 3) X(OPEN, 4) X(PAGES, 5) X(CLOSE, 6) X(WITHDRAW, 7) X(REVOKE, 8) X(DROP, 9)        \
-        X(LIST, 10) X(WATCH, 11) X(LEASE, 12) X(EVENT, 13) X(NOTICE, 32)
+    X(PUBLISH, 3)                                                                                  \
+    X(OPEN, 4)                                                                                     \
+    X(PAGES, 5)                                                                                    \
+    X(CLOSE, 6)                                                                                    \
+    X(WITHDRAW, 7)                                                                                 \
+    X(REVOKE, 8) X(DROP, 9) X(LIST, 10) X(WATCH, 11) X(LEASE, 12) X(EVENT, 13) X(NOTICE, 32)
 
 enum ceni_wire_type {
 #define CENI_WIRE_ENUM(name, value) CENI_WIRE_##name = (value),
@@ -47,14 +54,15 @@ typedef struct ceni_wire_head {
                        (NUL-terminated, at most 256 bytes) */
 } ceni_wire_head;
 
-/* HELLO: first on a connection. fds: the broker's end of the notice socket, then, if the client has
- * one, a pidfd of itself. resume: the client id and secret that an earlier connection of the same
- * process got; 0. What was counted as that client's is the new connection's. */
+/* HELLO: first on a connection. Its body and the head stay what they are in every version. fds: the
+ * broker's end of the notice socket, then, if the client has one, a pidfd of itself. resume: the
+ * client id and secret that an earlier connection of the same process got; 0. What was counted as
+ * that client's is the new connection's. */
 typedef struct ceni_wire_hello {
     uint16_t version_min, version_max;
     uint32_t label_size;
     uint64_t resume, resume_secret;
-    /* label: the program's name, at most 63 bytes */
+    /* label: the program's name, at most 63 bytes, without control characters */
 } ceni_wire_hello;
 typedef struct ceni_wire_hello_reply {
     uint16_t version;
@@ -74,7 +82,8 @@ typedef struct ceni_wire_set {
     uint64_t set;
     uint64_t bytes, page_bytes;
     uint32_t page_count, first_page;
-    uint32_t again;
+    uint32_t again; /* in each message. 1: by its publisher; 2: by a reader of its user, which
+                       holds it up until that has published an export of it again */
     uint32_t reserved;
     char uuid[48];
 } ceni_wire_set;
@@ -89,24 +98,25 @@ enum {
     CENI_WIRE_DIRECTORY_FD = 8u,
     CENI_WIRE_EVENT_FD = 16u,
     CENI_WIRE_EVENT_TOKEN = 32u,
-    CENI_WIRE_ONCE = 128u,
-    CENI_WIRE_WITHDRAWN = 64u /* with AGAIN: it was withdrawn, leases may be left */
+    CENI_WIRE_WITHDRAWN = 64u, /* with AGAIN: it was withdrawn, leases may be left */
+    CENI_WIRE_ONCE = 128u
 };
 
 typedef struct ceni_wire_access {
     uint32_t who, id, write, reserved;
 } ceni_wire_access;
 
-/* PUBLISH: fds: the directory (a memfd sealed against writing, shrinking and growing) if
- * DIRECTORY_FD, then the event's if EVENT_FD. */
+/* PUBLISH: with AGAIN from another than the set's publisher it is a lease of that reader, too; and
+ * without KEEP it counts as withdrawn until the publisher announces it. fds: the directory (a memfd
+ * sealed against writing, shrinking and growing) if DIRECTORY_FD, then the event's if EVENT_FD. */
 typedef struct ceni_wire_publish {
     uint64_t set;
     uint64_t export_id, version; /* with AGAIN, else 0 */
-    uint64_t token[2];           /* the secret half of a token: the client's choice, random */
+    uint64_t token[2]; /* the secret half of a token: the client's choice, random, not 0 */
     uint32_t flags;
     uint32_t access_count;   /* ceni_wire_access each */
     uint32_t name_size;      /* without a NUL; 0: no name */
-    uint32_t directory_size; /* bytes, inline or of the memfd; at most 64 MiB */
+    uint32_t directory_size; /* bytes, inline or of the memfd; never 0 */
     uint32_t once_ttl_ms;    /* with ONCE */
     uint32_t reserved;
     uint8_t event[64]; /* the device's token of an event, with EVENT_TOKEN */
@@ -135,7 +145,7 @@ typedef struct ceni_wire_open_reply {
     uint64_t bytes, page_bytes; /* of the set */
     uint64_t token[2];
     uint32_t page_count;
-    uint32_t flags; /* KEEP, DIRECTORY_FD, EVENT_FD, EVENT_TOKEN */
+    uint32_t flags; /* KEEP, ONCE, DIRECTORY_FD, EVENT_FD, EVENT_TOKEN */
     uint32_t write; /* granted */
     uint32_t owner_uid;
     uint32_t name_size;
@@ -160,7 +170,9 @@ typedef struct ceni_wire_pages_reply {
 } ceni_wire_pages_reply;
 
 /* CLOSE, WITHDRAW, REVOKE: of an export. EVENT: the exporter's new event (CENI_WIRE_EVENT_*; fds:
- * the event's), or, from a reader, a request for the current one. */
+ * the event's), or, from a reader, a request for the current one; the reply is of the same form,
+ * and without flags if there is none or one was set. Replies that have no structure here are empty.
+ */
 typedef struct ceni_wire_id {
     uint64_t id;
 } ceni_wire_id;
@@ -178,8 +190,8 @@ typedef struct ceni_wire_watch {
     /* name */
 } ceni_wire_watch;
 
-/* LEASE: after a restart, what this client has open. It counts at once; the set's pages come from a
- * process of the set's user. Until then nobody else can open it. */
+/* LEASE: after a restart, what this client has open. It counts at once, also before the export is
+ * announced; it gives no right to PAGES, which who has it open has. */
 typedef struct ceni_wire_lease {
     uint64_t export_id, set;
     uint32_t write, reserved;
@@ -205,7 +217,7 @@ typedef struct ceni_wire_list_reply {
 
 /* NOTICE. */
 typedef struct ceni_wire_notice {
-    uint32_t kind; /* cen_share_notice_kind, or CENI_WIRE_UNCLEAN */
+    uint32_t kind; /* cen_share_notice_kind */
     uint32_t name_size;
     uint64_t export_id, version;
     uint32_t unclean; /* with IDLE: a lease ended without a sign that its process is dead: the
@@ -255,15 +267,20 @@ void ceni_wire_add(ceni_wire_builder *builder, const void *data, size_t size);
 void ceni_wire_fail(ceni_wire_builder *builder, enum ceni_wire_type type, uint32_t seq,
                     cen_status status, const char *why);
 
-/* Sends a message with descriptors; MSG_NOSIGNAL. CEN_ERR_NOT_READY: the socket is full (only with
- * O_NONBLOCK or dont_wait); CEN_ERR_NO_BROKER: the other end is gone; CEN_ERR_IO. */
+/* Sends a message with descriptors, which stay the caller's; MSG_NOSIGNAL. Not logged:
+ * CEN_ERR_NOT_READY: the socket is full (only with O_NONBLOCK or dont_wait); CEN_ERR_NO_BROKER: the
+ * other end is gone. Logged: CEN_ERR_INVALID: it is too long; CEN_ERR_LIMIT: too many descriptors
+ * are under way; CEN_ERR_IO. */
 cen_status ceni_wire_send(int socket, const ceni_wire_builder *builder, const int *fds,
                           unsigned fd_count, bool dont_wait);
 /* Receives one into an 8-aligned buffer of CENI_WIRE_MAX bytes; fds (room for CENI_WIRE_FDS) are
  * the caller's to close, O_CLOEXEC. Errors as above; CEN_ERR_LIMIT: descriptors were lost for want
- * of room in this process (those that came are closed); CEN_ERR_FORMAT: longer than a message may
- * be. */
+ * of room in this process (those that came are closed; the buffer has the message); CEN_ERR_FORMAT:
+ * longer than a message may be, or more descriptors. An empty message is taken for the end. */
 cen_status ceni_wire_receive(int socket, void *buffer, size_t *size, int *fds, unsigned *fd_count,
                              bool dont_wait);
+/* The same, of at most `room` bytes: what a socket of type SOCK_STREAM has of a message. */
+cen_status ceni_wire_receive_part(int socket, void *buffer, size_t room, size_t *size, int *fds,
+                                  unsigned *fd_count, bool dont_wait);
 
 #endif

@@ -40,10 +40,6 @@ typedef struct cu_array3d_desc {
     unsigned flags;
 } cu_array3d_desc;
 
-typedef struct cu_ipc_memory {
-    char reserved[64];
-} cu_ipc_memory;
-
 #define TD_VALUE_MAP(X)                                                                            \
     X(ERROR_CAPTURE_UNSUPPORTED, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900)                       \
     X(ERROR_CAPTURE_INVALIDATED, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901)                       \

@@ -72,6 +72,7 @@ cu_result cuDeviceGetAttribute(int *value, cu_enum attribute, cu_device device) 
     case CU_ATTR_MAJOR:
         *value = 9;
         break;
+    case CU_ATTR_DMA_BUF:
     case CU_ATTR_VMM:
     case CU_ATTR_EXPORT_FD:
     case CU_ATTR_HOST_NUMA_VMM:

@@ -1,4 +1,10 @@
-/* Events: the host backend's, with the context they are of. */
+/* Events: the host backend's, with the context they are of. One for other processes keeps a
+ * descriptor, which its handle names. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "base/mem.h"
 #include "tests/driver/td.h"
 
@@ -6,7 +12,16 @@ typedef struct td_event {
     cen_device *device;
     td_card *card;
     cen_event host;
+    int fd; /* for other processes, -1: none */
 } td_event;
+
+/* A handle of this driver's, in the driver's opaque bytes. */
+typedef struct event_handle {
+    char name[16];
+    int pid, fd;
+} event_handle;
+
+static const char handle_name[16] = "test event";
 
 static ceni_map live;
 
@@ -20,32 +35,56 @@ static cu_result find(cu_event handle, td_event *event) {
     return known ? CU_SUCCESS : CU_ERROR_INVALID_HANDLE;
 }
 
+static void discard(td_event *event) {
+    if (event->fd >= 0) {
+        close(event->fd);
+    }
+    ceni_free(event);
+}
+
+/* Enters an event that the host made, or did not. */
+static cu_result keep(td_event *made, cu_result result, cu_event *event) {
+    if (result == CU_SUCCESS) {
+        pthread_mutex_lock(&td_lock);
+        result = ceni_map_put(&live, (uintptr_t)made, 1) ? CU_ERROR_OUT_OF_MEMORY : CU_SUCCESS;
+        pthread_mutex_unlock(&td_lock);
+        if (result != CU_SUCCESS) {
+            ceni_backend_host.event_destroy(made->device, made->host);
+        }
+    }
+    if (result == CU_SUCCESS) {
+        *event = (cu_event)made;
+    } else {
+        discard(made);
+    }
+    return result;
+}
+
 cu_result cuEventCreate(cu_event *event, unsigned flags) {
     td_context *context;
     TD_TRY(td_enter_context(__func__, &context));
     TD_NEED(event && flags < 8);
+    TD_NEED(!(flags & CU_EVENT_FOR_OTHERS) || flags & CU_EVENT_NO_TIMING);
     td_event *made = ceni_calloc(1, sizeof *made);
     if (!made) {
         return CU_ERROR_OUT_OF_MEMORY;
     }
     made->card = context->card;
     made->device = context->card->device;
-    cen_status status = ceni_backend_host.event_create(
-        made->device, flags & CU_EVENT_NO_TIMING ? 0 : CEN_EVENT_TIMING, &made->host);
-    if (!status) {
-        pthread_mutex_lock(&td_lock);
-        status = ceni_map_put(&live, (uintptr_t)made, 1) ? CEN_ERR_HOST_MEMORY : CEN_OK;
-        pthread_mutex_unlock(&td_lock);
-        if (status) {
+    made->fd = -1;
+    unsigned wanted = flags & CU_EVENT_FOR_OTHERS  ? CEN_EVENT_SHARED
+                      : flags & CU_EVENT_NO_TIMING ? 0
+                                                   : CEN_EVENT_TIMING;
+    cu_result result = td_result(ceni_backend_host.event_create(made->device, wanted, &made->host));
+    if (result == CU_SUCCESS && wanted == CEN_EVENT_SHARED) {
+        ceni_event_token unused;
+        result =
+            td_result(ceni_backend_host.event_export(made->device, made->host, &unused, &made->fd));
+        if (result != CU_SUCCESS) {
             ceni_backend_host.event_destroy(made->device, made->host);
         }
     }
-    if (status) {
-        ceni_free(made);
-        return td_result(status);
-    }
-    *event = (cu_event)made;
-    return CU_SUCCESS;
+    return keep(made, result, event);
 }
 
 cu_result cuEventDestroy_v2(cu_event event) {
@@ -55,7 +94,7 @@ cu_result cuEventDestroy_v2(cu_event event) {
     pthread_mutex_lock(&td_lock);
     ceni_map_remove(&live, (uintptr_t)event, NULL);
     pthread_mutex_unlock(&td_lock);
-    ceni_free(event);
+    discard((td_event *)event);
     return td_result(ceni_backend_host.event_destroy(e.device, e.host));
 }
 
@@ -107,4 +146,47 @@ cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned flags) {
     TD_TRY(find(event, &e));
     TD_TRY(td_stream_for_work(context, stream, &s));
     return td_result(ceni_backend_host.stream_wait(s->context->card->device, s->host, e.host));
+}
+
+cu_result cuIpcGetEventHandle(cu_ipc_event *handle, cu_event event) {
+    td_event e;
+    TD_TRY(td_enter(__func__));
+    TD_NEED(handle);
+    TD_TRY(find(event, &e));
+    if (e.fd < 0) {
+        return CU_ERROR_INVALID_HANDLE;
+    }
+    event_handle made = {.pid = getpid(), .fd = e.fd};
+    memcpy(made.name, handle_name, sizeof made.name);
+    *handle = (cu_ipc_event){{0}};
+    memcpy(handle->reserved, &made, sizeof made);
+    return CU_SUCCESS;
+}
+
+cu_result cuIpcOpenEventHandle(cu_event *event, cu_ipc_event handle) {
+    td_context *context;
+    event_handle wanted;
+    char path[64];
+    TD_TRY(td_enter_context(__func__, &context));
+    memcpy(&wanted, handle.reserved, sizeof wanted);
+    TD_NEED(event && !memcmp(wanted.name, handle_name, sizeof wanted.name));
+    if (wanted.pid == getpid()) {
+        return CU_ERROR_INVALID_CONTEXT; /* as CUDA says */
+    }
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", wanted.pid, wanted.fd);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return CU_ERROR_INVALID_HANDLE;
+    }
+    td_event *made = ceni_calloc(1, sizeof *made);
+    if (!made) {
+        close(fd);
+        return CU_ERROR_OUT_OF_MEMORY;
+    }
+    *made = (td_event){.device = context->card->device, .card = context->card, .fd = -1};
+    const ceni_event_token unused = {{0}};
+    cu_result result =
+        td_result(ceni_backend_host.event_import(made->device, &unused, fd, &made->host));
+    close(fd);
+    return keep(made, result, event);
 }

@@ -264,6 +264,9 @@ void td_memory_end_context(td_context *context) {
             td_table_remove(entry.addr);
             ceni_backend_host.pinned_unregister(entry.card->device, ptr);
             break;
+        case TD_OPENED:
+            td_view_close(&entry);
+            break;
         default:
             td_table_remove(entry.addr);
             ceni_backend_host.pinned_free(entry.card->device, ptr);

@@ -113,18 +113,3 @@ cu_result cuMemGetAddressRange_v2(cu_deviceptr *base, size_t *size, cu_deviceptr
     }
     return CU_SUCCESS;
 }
-
-cu_result cuIpcGetMemHandle(cu_ipc_memory *handle, cu_deviceptr addr) {
-    TD_TRY(td_enter(__func__));
-    return CU_ERROR_NOT_SUPPORTED;
-}
-
-cu_result cuIpcOpenMemHandle_v2(cu_deviceptr *addr, cu_ipc_memory handle, unsigned flags) {
-    TD_TRY(td_enter(__func__));
-    return CU_ERROR_NOT_SUPPORTED;
-}
-
-cu_result cuIpcCloseMemHandle(cu_deviceptr addr) {
-    TD_TRY(td_enter(__func__));
-    return CU_ERROR_NOT_SUPPORTED;
-}

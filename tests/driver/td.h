@@ -45,6 +45,7 @@ enum td_kind {
     TD_MANAGED,    /* pinned memory that is called managed */
     TD_PINNED,     /* allocated by the driver */
     TD_REGISTERED, /* the caller's */
+    TD_OPENED,     /* another process's, by a handle of it */
 };
 
 /* One thing with an address; sorted by address, disjoint. */
@@ -59,6 +60,9 @@ typedef struct td_entry {
     td_page *page;
     cen_stream freed_on; /* TD_FREED: the host's stream, and an event after the last use, */
     cen_event freed;     /* or 0: freed in a capture */
+    void *map;           /* TD_OPENED: what is mapped, and of which file */
+    size_t map_bytes;
+    uint64_t inode, offset;
 } td_entry;
 
 struct td_stream {
@@ -165,6 +169,9 @@ void td_arena_clear(td_arena *arena);
 
 /* memory.c */
 void td_memory_end_context(td_context *context); /* (locked) */
+
+/* ipc.c */
+void td_view_close(const td_entry *entry); /* (locked) */
 
 /* pool.c */
 void td_pools_settle(const td_card *card); /* something was waited for; takes the lock */

@@ -34,16 +34,15 @@ FIELD(cu_array_desc, channels, CUDA_ARRAY_DESCRIPTOR, NumChannels)
 SIZE(cu_array3d_desc, CUDA_ARRAY3D_DESCRIPTOR)
 FIELD(cu_array3d_desc, format, CUDA_ARRAY3D_DESCRIPTOR, Format)
 FIELD(cu_array3d_desc, flags, CUDA_ARRAY3D_DESCRIPTOR, Flags)
-SIZE(cu_ipc_memory, CUipcMemHandle)
 
 /* With our structures named as theirs, each signature must be the toolkit's own type. */
 #define cu_uuid           CUuuid
 #define cu_alloc_prop     CUmemAllocationProp
 #define cu_access_desc    CUmemAccessDesc
 #define cu_pool_props     CUmemPoolProps
+#define cu_ipc_memory     CUipcMemHandle
 #define cu_array_desc     CUDA_ARRAY_DESCRIPTOR
 #define cu_array3d_desc   CUDA_ARRAY3D_DESCRIPTOR
-#define cu_ipc_memory     CUipcMemHandle
 #define cu_edge_data      CUgraphEdgeData
 #define cu_context_params CUctxCreateParams
 #define cu_affinity       CUexecAffinityParam

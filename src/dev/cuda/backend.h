@@ -15,7 +15,8 @@
 enum ceni_cuda_kind {
     CENI_CUDA_NOTHING,
     CENI_CUDA_STREAM,
-    CENI_CUDA_EVENT,
+    CENI_CUDA_EVENT, /* its "size" is one of those below */
+    CENI_CUDA_VIEW,  /* of another process's memory (ipc.c) */
     CENI_CUDA_MAPPING,
     CENI_CUDA_VA,
     CENI_CUDA_PAGE,
@@ -24,6 +25,8 @@ enum ceni_cuda_kind {
     CENI_CUDA_REGISTERED,
     CENI_CUDA_KINDS
 };
+
+enum { CENI_CUDA_EVENT_OWN = 1, CENI_CUDA_EVENT_SHARED = 2, CENI_CUDA_EVENT_IMPORTED = 3 };
 
 typedef struct ceni_cuda_thing {
     uint64_t handle;
@@ -46,7 +49,7 @@ typedef struct ceni_cuda_device {
     cu_device device;
     cu_context context; /* the primary one, retained */
     int least_priority, greatest_priority;
-    bool export_fd, rdma, host_pages;
+    bool export_fd, rdma, host_pages, dma_buf;
     int host_node; /* the NUMA node near the device */
     ceni_cuda_owned owned;
     pthread_mutex_t kernels_lock; /* of the two below, which a first launch sets */
@@ -129,6 +132,19 @@ cen_status ceni_cuda_event_record(cen_device *device, cen_event event, cen_strea
 cen_status ceni_cuda_event_query(cen_device *device, cen_event event);
 cen_status ceni_cuda_event_sync(cen_device *device, cen_event event);
 cen_status ceni_cuda_event_elapsed(cen_device *device, cen_event start, cen_event end, float *ms);
+
+cen_status ceni_cuda_event_export(cen_device *device, cen_event event, ceni_event_token *token,
+                                  int *fd);
+cen_status ceni_cuda_event_import(cen_device *device, const ceni_event_token *token, int fd,
+                                  cen_event *event);
+cen_status ceni_cuda_legacy_export(cen_device *device, cen_addr addr, ceni_legacy_handle *handle,
+                                   uint64_t *offset, uint64_t *bytes);
+cen_status ceni_cuda_legacy_open(cen_device *device, const ceni_legacy_handle *handle,
+                                 cen_addr *addr, uint64_t *bytes);
+cen_status ceni_cuda_legacy_close(cen_device *device, cen_addr addr);
+/* One use less of a view at `addr`, in the current context. */
+cu_result ceni_cuda_view_drop(const ceni_cuda_device *self, cu_deviceptr addr);
+cen_status ceni_cuda_dmabuf(cen_device *device, cen_addr addr, uint64_t bytes, int *fd);
 
 cen_status ceni_cuda_copy(cen_device *device, cen_addr dst, cen_addr src, size_t size,
                           cen_stream stream);

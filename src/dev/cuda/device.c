@@ -49,6 +49,7 @@ static cu_result read_limits(ceni_cuda_device *self) {
     self->base.granularity = self->base.vmm ? granularity : (uint64_t)2 << 20;
     self->base.total_bytes = total;
     self->export_fd = self->base.vmm && attribute(self, CU_ATTR_EXPORT_FD);
+    self->dma_buf = attribute(self, CU_ATTR_DMA_BUF);
     self->rdma = self->base.vmm && attribute(self, CU_ATTR_RDMA);
     self->host_pages = self->base.vmm && attribute(self, CU_ATTR_HOST_NUMA_VMM);
     int node = attribute(self, CU_ATTR_HOST_NUMA_ID);
@@ -98,7 +99,8 @@ static cen_status device_open(int ordinal, const cen_host_options *host, cen_dev
     return status;
 }
 
-static void release(const ceni_cu *cu, const ceni_cuda_thing *thing) {
+static void release(const ceni_cuda_device *self, const ceni_cuda_thing *thing) {
+    const ceni_cu *cu = self->cu;
     void *pointer = (void *)(uintptr_t)thing->handle;
     switch (thing->kind) {
     case CENI_CUDA_STREAM:
@@ -107,6 +109,9 @@ static void release(const ceni_cu *cu, const ceni_cuda_thing *thing) {
         break;
     case CENI_CUDA_EVENT:
         cu->cuEventDestroy(pointer);
+        break;
+    case CENI_CUDA_VIEW:
+        ceni_cuda_view_drop(self, thing->handle);
         break;
     case CENI_CUDA_MAPPING:
         cu->cuMemUnmap(thing->handle, thing->size);
@@ -155,7 +160,7 @@ static void release_all(const ceni_cuda_device *self) {
         for (size_t i = 0; i < self->owned.capacity; i++) {
             const ceni_cuda_thing *thing = &self->owned.slots[i];
             for (unsigned n = 0; (int)thing->kind == kind && n < thing->refs; n++) {
-                release(self->cu, thing);
+                release(self, thing);
             }
         }
     }
@@ -318,6 +323,12 @@ const ceni_backend ceni_backend_cuda = {
     .peer_can_access = peer_can_access,
     .peer_rank = peer_rank,
     .peer_enable = peer_enable,
+    .event_export = ceni_cuda_event_export,
+    .event_import = ceni_cuda_event_import,
+    .legacy_export = ceni_cuda_legacy_export,
+    .legacy_open = ceni_cuda_legacy_open,
+    .legacy_close = ceni_cuda_legacy_close,
+    .dmabuf = ceni_cuda_dmabuf,
     .capture_begin = ceni_cuda_capture_begin,
     .capture_end = ceni_cuda_capture_end,
     .graph_launch = ceni_cuda_graph_launch,

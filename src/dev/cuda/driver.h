@@ -27,6 +27,14 @@ typedef struct cu_uuid {
     char bytes[16];
 } cu_uuid;
 
+typedef struct cu_ipc_memory {
+    char reserved[64];
+} cu_ipc_memory;
+
+typedef struct cu_ipc_event {
+    char reserved[64];
+} cu_ipc_event;
+
 typedef struct cu_location {
     cu_enum type;
     int id;
@@ -100,6 +108,7 @@ typedef struct cu_access_desc {
     X(ATTR_VMM, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 102)                      \
     X(ATTR_EXPORT_FD, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 103)        \
     X(ATTR_RDMA, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 110)                 \
+    X(ATTR_DMA_BUF, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 124)                                    \
     X(ATTR_HOST_NUMA_ID, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, 134)                                    \
     X(ATTR_HOST_NUMA_VMM, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 141)  \
     X(P2P_RANK, CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, 1)                                       \
@@ -113,6 +122,9 @@ typedef struct cu_access_desc {
     X(PROT_READ_WRITE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 3)                                      \
     X(STREAM_NO_IMPLICIT, CU_STREAM_NON_BLOCKING, 1)                                               \
     X(EVENT_NO_TIMING, CU_EVENT_DISABLE_TIMING, 2)                                                 \
+    X(EVENT_FOR_OTHERS, CU_EVENT_INTERPROCESS, 4)                                                  \
+    X(IPC_PEER_ACCESS, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, 1)                                      \
+    X(RANGE_DMA_BUF, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 1)                                       \
     X(HOST_ALLOC_PORTABLE, CU_MEMHOSTALLOC_PORTABLE, 1)                                            \
     X(HOST_REGISTER_PORTABLE, CU_MEMHOSTREGISTER_PORTABLE, 1)                                      \
     X(CAPTURE_NONE, CU_STREAM_CAPTURE_STATUS_NONE, 0)                                              \

@@ -86,12 +86,15 @@ cen_status ceni_cuda_event_create(cen_device *device, unsigned flags, cen_event 
     }
     ceni_cuda_scope scope = ceni_cuda_enter(device);
     cu_event made = NULL;
+    const bool shared = flags & CEN_EVENT_SHARED;
     if (scope.result == CU_SUCCESS) {
-        scope.result =
-            scope.cu->cuEventCreate(&made, flags & CEN_EVENT_TIMING ? 0 : CU_EVENT_NO_TIMING);
+        scope.result = scope.cu->cuEventCreate(
+            &made, (flags & CEN_EVENT_TIMING ? 0u : (unsigned)CU_EVENT_NO_TIMING) |
+                       (shared ? (unsigned)CU_EVENT_FOR_OTHERS : 0u));
     }
     if (scope.result == CU_SUCCESS) {
-        if (ceni_cuda_own(scope.self, CENI_CUDA_EVENT, (uintptr_t)made, 1)) {
+        if (ceni_cuda_own(scope.self, CENI_CUDA_EVENT, (uintptr_t)made,
+                          shared ? CENI_CUDA_EVENT_SHARED : CENI_CUDA_EVENT_OWN)) {
             *event = (cen_event)made;
         } else {
             scope.cu->cuEventDestroy(made);
@@ -116,6 +119,11 @@ cen_status ceni_cuda_event_destroy(cen_device *device, cen_event event) {
 
 cen_status ceni_cuda_event_record(cen_device *device, cen_event event, cen_stream stream) {
     ceni_cuda_scope scope = ceni_cuda_enter(device);
+    if (scope.result == CU_SUCCESS &&
+        ceni_cuda_size_of(scope.self, CENI_CUDA_EVENT, event) == CENI_CUDA_EVENT_IMPORTED) {
+        scope.result = CU_ERROR_INVALID_VALUE;
+        return ceni_cuda_leave(&scope, "recording another process's event");
+    }
     if (scope.result == CU_SUCCESS) {
         scope.result = scope.cu->cuEventRecord(event_of(event), stream_of(stream));
     }

@@ -14,6 +14,7 @@ host_point *ceni_host_point_new(bool manual) {
 
 void ceni_host_point_drop(host_point *point) {
     if (point && --point->refs == 0) {
+        ceni_host_shared_drop(point->shared);
         ceni_free(point);
     }
 }
@@ -26,7 +27,7 @@ void ceni_host_point_done(host_space *space, host_point *point) {
     pthread_cond_broadcast(&space->changed);
 }
 
-static host_event *find_event(host_space *space, const char *what, cen_event event) {
+host_event *ceni_host_event_find(host_space *space, const char *what, cen_event event) {
     host_event *found = ceni_host_handle_get(&space->events, event);
     if (!found) {
         ceni_log(CEN_LOG_ERROR, "%s: event 0x%llx does not exist", what, (unsigned long long)event);
@@ -37,6 +38,7 @@ static host_event *find_event(host_space *space, const char *what, cen_event eve
 static void event_free(host_space *space, cen_event handle, host_event *event) {
     ceni_host_handle_remove(&space->events, handle);
     ceni_host_point_drop(event->point);
+    ceni_host_shared_drop(event->shared);
     ceni_free(event);
 }
 
@@ -62,28 +64,35 @@ void ceni_host_events_release_manual(host_device *device) {
     }
 }
 
+cen_status ceni_host_event_add(host_device *device, unsigned flags, host_point *point,
+                               host_shared *shared, cen_event *event) {
+    host_event *made = ceni_calloc(1, sizeof *made);
+    uint64_t handle = made ? ceni_host_handle_add(&device->space->events, made) : 0;
+    if (!handle) {
+        ceni_host_point_drop(point);
+        ceni_host_shared_drop(shared);
+        ceni_free(made);
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "event: out of host memory");
+    }
+    *made = (host_event){.device = device, .flags = flags, .point = point, .shared = shared};
+    *event = handle;
+    return CEN_OK;
+}
+
 cen_status ceni_host_event_create(cen_device *device, unsigned flags, cen_event *event) {
     host_device *d = host_of(device);
     cen_status status = ceni_host_ready(d);
     if (status) {
         return status;
     }
-    bool manual = flags & CEN_EVENT_MANUAL;
-    host_event *made = ceni_calloc(1, sizeof *made);
-    host_point *point = manual ? ceni_host_point_new(true) : NULL;
-    uint64_t handle = 0;
+    host_point *point = NULL;
+    host_shared *shared = NULL;
+    if (flags & CEN_EVENT_MANUAL && !(point = ceni_host_point_new(true))) {
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "event_create: out of host memory");
+    }
     pthread_mutex_lock(&d->space->run);
-    if (made && (point || !manual)) {
-        *made = (host_event){.device = d, .flags = flags, .point = point};
-        handle = ceni_host_handle_add(&d->space->events, made);
-    }
-    if (!handle) {
-        ceni_host_point_drop(point);
-        ceni_free(made);
-        status = ceni_fail(CEN_ERR_HOST_MEMORY, "event_create: out of host memory");
-    } else {
-        *event = handle;
-    }
+    status = flags & CEN_EVENT_SHARED ? ceni_host_shared_new(&shared) : CEN_OK;
+    status = status ? status : ceni_host_event_add(d, flags, point, shared, event);
     pthread_mutex_unlock(&d->space->run);
     return status;
 }
@@ -95,7 +104,7 @@ cen_status ceni_host_event_destroy(cen_device *device, cen_event event) {
         return status;
     }
     pthread_mutex_lock(&d->space->run);
-    host_event *e = find_event(d->space, "event_destroy", event);
+    host_event *e = ceni_host_event_find(d->space, "event_destroy", event);
     if (e) {
         event_free(d->space, event, e);
     } else {
@@ -107,6 +116,9 @@ cen_status ceni_host_event_destroy(cen_device *device, cen_event event) {
 
 /* A point that the stream reaches: at once noted in the event, done when the stream gets there. */
 static cen_status record(host_event *event, host_stream *stream) {
+    if (event->shared && stream->capture) {
+        return ceni_fail(CEN_ERR_UNSUPPORTED, "event_record: a shared event, in a capture");
+    }
     host_point *point = ceni_host_point_new(false);
     host_op *op = ceni_host_op_new(HOST_RECORD, 0);
     if (!point || !op) {
@@ -119,9 +131,15 @@ static cen_status record(host_event *event, host_stream *stream) {
     op->point = point;
     host_point *before = event->point;
     event->point = point; /* first: an inline stream runs it within the push */
+    if (event->shared) {
+        ceni_host_shared_record(event->shared, point);
+    }
     cen_status status = ceni_host_push(stream, op);
     if (status) {
         event->point = before;
+        if (event->shared) {
+            ceni_host_shared_reach(point, false); /* the number stands for nothing */
+        }
         ceni_host_point_drop(point);
     } else {
         ceni_host_point_drop(before);
@@ -149,13 +167,15 @@ cen_status ceni_host_event_record(cen_device *device, cen_event event, cen_strea
         return status;
     }
     pthread_mutex_lock(&d->space->run);
-    host_event *e = find_event(d->space, "event_record", event);
+    host_event *e = ceni_host_event_find(d->space, "event_record", event);
     host_stream *s = e ? ceni_host_stream_get(d, stream) : NULL;
     if (!s) {
         status = CEN_ERR_INVALID;
     } else if (e->device != d) {
         status = ceni_fail(CEN_ERR_INVALID, "event_record: the event is of host:%d, not host:%d",
                            e->device->base.ordinal, device->ordinal);
+    } else if (e->shared && ceni_host_shared_is_import(e->shared)) {
+        status = ceni_fail(CEN_ERR_INVALID, "event_record: the event is another process's");
     } else {
         status = e->flags & CEN_EVENT_MANUAL ? record_manual(e) : record(e, s);
     }
@@ -163,19 +183,24 @@ cen_status ceni_host_event_record(cen_device *device, cen_event event, cen_strea
     return status;
 }
 
-/* The event's point for a query or sync; NULL in *point when it was never recorded. (locked) */
-static cen_status settled_point(host_device *device, const char *what, cen_event event,
+/* The event's point for a query or sync; NULL in *point when it was never recorded, or is another
+ * process's and complete. (locked) */
+static cen_status settled_point(host_device *device, const char *what, cen_event event, bool wait,
                                 host_point **point) {
+    ceni_host_poll(device);
     cen_status status = ceni_host_no_capture(device, what);
     if (status) {
         return status;
     }
-    host_event *e = find_event(device->space, what, event);
+    host_event *e = ceni_host_event_find(device->space, what, event);
     if (!e) {
         return CEN_ERR_INVALID;
     }
     if (e->point && e->point->capture) {
         return ceni_fail(CEN_ERR_INVALID, "%s: the event was recorded in a capture", what);
+    }
+    if (e->shared && ceni_host_shared_is_import(e->shared)) {
+        return ceni_host_foreign_settle(device, what, e->shared, wait);
     }
     *point = e->point;
     return CEN_OK;
@@ -189,7 +214,7 @@ cen_status ceni_host_event_query(cen_device *device, cen_event event) {
     }
     host_point *point = NULL;
     pthread_mutex_lock(&d->space->run);
-    status = settled_point(d, "event_query", event, &point);
+    status = settled_point(d, "event_query", event, false, &point);
     if (!status && point && !point->done) {
         status = CEN_ERR_NOT_READY;
     }
@@ -205,13 +230,13 @@ cen_status ceni_host_event_sync(cen_device *device, cen_event event) {
     }
     host_point *point = NULL;
     pthread_mutex_lock(&d->space->run);
-    status = settled_point(d, "event_sync", event, &point);
+    status = settled_point(d, "event_sync", event, true, &point);
     if (!status && point && !point->done && ceni_host_would_hang(d)) {
         status = CEN_ERR_NOT_READY;
     } else if (!status && point) {
         point->refs++;
         while (!point->done && !atomic_load(&d->error)) {
-            pthread_cond_wait(&d->space->changed, &d->space->run);
+            ceni_host_wait_changed(d->space);
         }
         ceni_host_point_drop(point);
     }
@@ -226,7 +251,7 @@ cen_status ceni_host_event_signal(cen_device *device, cen_event event) {
         return status;
     }
     pthread_mutex_lock(&d->space->run);
-    host_event *e = find_event(d->space, "event_signal", event);
+    host_event *e = ceni_host_event_find(d->space, "event_signal", event);
     if (!e) {
         status = CEN_ERR_INVALID;
     } else if (!(e->flags & CEN_EVENT_MANUAL)) {
@@ -250,8 +275,8 @@ cen_status ceni_host_event_elapsed(cen_device *device, cen_event start, cen_even
         return status;
     }
     pthread_mutex_lock(&d->space->run);
-    host_event *from = find_event(d->space, "event_elapsed", start);
-    host_event *to = from ? find_event(d->space, "event_elapsed", end) : NULL;
+    host_event *from = ceni_host_event_find(d->space, "event_elapsed", start);
+    host_event *to = from ? ceni_host_event_find(d->space, "event_elapsed", end) : NULL;
     if (!to) {
         status = CEN_ERR_INVALID;
     } else if (!has_time(from) || !has_time(to)) {
@@ -267,7 +292,7 @@ cen_status ceni_host_event_elapsed(cen_device *device, cen_event start, cen_even
     return status;
 }
 
-/* Makes the stream wait for the event's point as it is now. (locked) */
+/* Makes the stream wait for a point. (locked) */
 static cen_status wait_for(host_stream *stream, host_point *point) {
     if (!point) {
         return CEN_OK;
@@ -300,8 +325,17 @@ cen_status ceni_host_stream_wait(cen_device *device, cen_stream stream, cen_even
     }
     pthread_mutex_lock(&d->space->run);
     host_stream *s = ceni_host_stream_get(d, stream);
-    host_event *e = s ? find_event(d->space, "stream_wait", event) : NULL;
-    status = e ? wait_for(s, e->point) : CEN_ERR_INVALID;
+    host_event *e = s ? ceni_host_event_find(d->space, "stream_wait", event) : NULL;
+    if (!e) {
+        status = CEN_ERR_INVALID;
+    } else if (e->shared && ceni_host_shared_is_import(e->shared)) {
+        host_point *point = ceni_host_foreign_point(e->shared);
+        status = point ? wait_for(s, point)
+                       : ceni_fail(CEN_ERR_HOST_MEMORY, "stream_wait: out of host memory");
+        ceni_host_point_drop(point);
+    } else {
+        status = wait_for(s, e->point);
+    }
     pthread_mutex_unlock(&d->space->run);
     return status;
 }

@@ -19,6 +19,7 @@
 #include "dev/dev.h"
 #include "dev/host/handles.h"
 #include "dev/host/host.h"
+#include "dev/host/shared.h"
 #include "kernels/table.h"
 
 enum { HOST_DEVICES_MAX = 64 };
@@ -28,7 +29,8 @@ typedef struct host_stream host_stream;
 typedef struct host_op host_op;
 
 /* Physical memory: a memfd of its own when exportable, else an extent of the device's. Counted
- * against the owner's capacity until its last handle and mapping are gone. */
+ * against the owner's capacity until its last handle and mapping are gone. What came from another
+ * process, or from another device, is counted there. */
 typedef struct host_mem {
     host_device *owner;
     struct host_mem *next; /* in the owner's list of memory with its own memfd */
@@ -37,6 +39,8 @@ typedef struct host_mem {
     uint64_t size;
     bool exportable;
     bool on_host;      /* counts as nobody's: any device may map it */
+    bool imported;     /* a view: counts as another's, any device may map it */
+    bool read_only;    /* its descriptor allows no more */
     uint64_t dev, ino; /* of its own memfd, so that an import finds memory already here */
     size_t refs;       /* handles and mappings */
 } host_mem;
@@ -80,19 +84,25 @@ typedef struct host_space {
     size_t users;
 } host_space;
 
-/* What a record made: done once the stream, or a signal, got there. Waits keep it alive. */
-typedef struct host_point {
+/* What a record made: done once the stream, or a signal, got there. Waits keep it alive. A foreign
+ * one stands for another process's record, whose page (`shared`) says when that is complete. */
+struct host_point {
     size_t refs;
     bool done;
     bool manual;
+    bool foreign;
     uint64_t ns;
-    uint64_t capture; /* id of the capture it was recorded in, 0: none */
-} host_point;
+    uint64_t capture;    /* id of the capture it was recorded in, 0: none */
+    host_shared *shared; /* NULL: not of a shared event */
+    uint32_t number;     /* of the record in it */
+    host_point *next_open;
+};
 
 typedef struct host_event {
     host_device *device;
     unsigned flags;
-    host_point *point; /* NULL: never recorded */
+    host_point *point;   /* NULL: never recorded */
+    host_shared *shared; /* NULL: not shared */
 } host_event;
 
 enum host_op_kind { HOST_COPY, HOST_FILL, HOST_KERNEL, HOST_FUNC, HOST_RECORD, HOST_WAIT };
@@ -242,6 +252,10 @@ void ceni_host_wait_idle(host_stream *stream);               /* (locked) */
 /* A wait that is not over now would last forever: options.never_wait. */
 bool ceni_host_would_hang(const host_device *device);
 void ceni_host_pump(host_space *space); /* (locked) runs inline streams */
+/* Waits until something may have changed. (locked) */
+void ceni_host_wait_changed(host_space *space);
+/* An inline stream's device: sees what other processes completed. (locked) */
+void ceni_host_poll(host_device *device);
 cen_status ceni_host_stream_create(cen_device *device, int priority, cen_stream *stream);
 cen_status ceni_host_stream_destroy(cen_device *device, cen_stream stream);
 cen_status ceni_host_stream_sync(cen_device *device, cen_stream stream);
@@ -261,6 +275,34 @@ cen_status ceni_host_event_sync(cen_device *device, cen_event event);
 cen_status ceni_host_event_signal(cen_device *device, cen_event event);
 cen_status ceni_host_event_elapsed(cen_device *device, cen_event start, cen_event end, float *ms);
 cen_status ceni_host_stream_wait(cen_device *device, cen_stream stream, cen_event event);
+
+/* share.c */
+/* Whether a foreign point is done, without asking whether its process lives. (locked) */
+bool ceni_host_foreign_done(host_point *point);
+/* Waits for a foreign point, with `run` released meanwhile, at most about `ms`; done, too, when its
+ * process is gone, which is logged. (locked) */
+void ceni_host_foreign_pause(host_space *space, host_point *point, uint32_t ms);
+/* A point for the latest record of an imported event, NULL: out of memory. (locked) */
+host_point *ceni_host_foreign_point(host_shared *shared);
+/* A query or, waiting, a sync of an imported event. (locked) */
+cen_status ceni_host_foreign_settle(host_device *device, const char *what, host_shared *shared,
+                                    bool wait);
+cen_status ceni_host_event_export(cen_device *device, cen_event event, ceni_event_token *token,
+                                  int *fd);
+cen_status ceni_host_event_import(cen_device *device, const ceni_event_token *token, int fd,
+                                  cen_event *event);
+/* The host has no such handles. */
+cen_status ceni_host_legacy_export(cen_device *device, cen_addr addr, ceni_legacy_handle *handle,
+                                   uint64_t *offset, uint64_t *bytes);
+cen_status ceni_host_legacy_open(cen_device *device, const ceni_legacy_handle *handle,
+                                 cen_addr *addr, uint64_t *bytes);
+cen_status ceni_host_legacy_close(cen_device *device, cen_addr addr);
+cen_status ceni_host_dmabuf(cen_device *device, cen_addr addr, uint64_t bytes, int *fd);
+/* NULL, logged: there is none. (locked) */
+host_event *ceni_host_event_find(host_space *space, const char *what, cen_event event);
+/* Enters an event into the table; drops point and shared if it cannot. (locked) */
+cen_status ceni_host_event_add(host_device *device, unsigned flags, host_point *point,
+                               host_shared *shared, cen_event *event);
 
 /* work.c: what streams do. */
 host_op *ceni_host_op_new(enum host_op_kind kind, size_t data_size);

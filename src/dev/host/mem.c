@@ -10,13 +10,16 @@
 
 #include "dev/host/host_int.h"
 
-/* A file that others will map is sealed: none of them can shrink it under the rest. */
+/* A file that others will map is sealed: none of them can shrink it under the rest. Who has a
+ * read-only descriptor of it cannot open it for writing unless it is its user's. */
+enum { EXPORTED_MODE = 0644 };
+
 static cen_status file_new(uint64_t size, bool exportable, int *fd) {
     int made = memfd_create("cenote", MFD_CLOEXEC | (exportable ? MFD_ALLOW_SEALING : 0));
     if (made < 0) {
         return ceni_host_fd_failed("page memory (memfd_create)", errno);
     }
-    if (ftruncate(made, (off_t)size) ||
+    if (ftruncate(made, (off_t)size) || (exportable && fchmod(made, EXPORTED_MODE)) ||
         (exportable && fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))) {
         cen_status status = ceni_host_fd_failed("page memory (ftruncate)", errno);
         close(made);
@@ -137,6 +140,16 @@ cen_status ceni_host_mem_create(host_device *device, uint64_t size, unsigned fla
     return CEN_OK;
 }
 
+/* The memory of that file, if it is here and can do as much. */
+static host_mem *find_file(const host_device *device, const struct stat *st, bool read_only) {
+    host_mem *m = device->own_fds;
+    while (m && (m->dev != (uint64_t)st->st_dev || m->ino != (uint64_t)st->st_ino ||
+                 (m->imported && m->read_only != read_only))) {
+        m = m->next;
+    }
+    return m;
+}
+
 cen_status ceni_host_mem_adopt(host_device *device, int fd, uint64_t size, host_mem **mem) {
     struct stat st;
     if (fstat(fd, &st)) {
@@ -147,16 +160,17 @@ cen_status ceni_host_mem_adopt(host_device *device, int fd, uint64_t size, host_
         return ceni_fail(CEN_ERR_INVALID, "page_import: fd %d is no page of %llu bytes", fd,
                          (unsigned long long)size);
     }
-    for (host_mem *m = device->own_fds; m; m = m->next) {
-        if (m->dev == (uint64_t)st.st_dev && m->ino == (uint64_t)st.st_ino) {
-            m->refs++;
-            *mem = m;
-            return CEN_OK;
-        }
+    int flags = fcntl(fd, F_GETFL);
+    bool read_only =
+        (flags & O_ACCMODE) == O_RDONLY || seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE);
+    if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY) {
+        return ceni_fail(CEN_ERR_INVALID, "page_import: fd %d is not open for reading", fd);
     }
-    cen_status status = charge(device, size);
-    if (status) {
-        return status;
+    host_mem *here = find_file(device, &st, read_only);
+    if (here) {
+        here->refs++;
+        *mem = here;
+        return CEN_OK;
     }
     int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (own < 0) {
@@ -167,9 +181,13 @@ cen_status ceni_host_mem_adopt(host_device *device, int fd, uint64_t size, host_
         close(own);
         return ceni_fail(CEN_ERR_HOST_MEMORY, "page_import: out of host memory");
     }
-    *made = (host_mem){.owner = device, .size = size, .refs = 1, .fd = own};
+    *made = (host_mem){.owner = device,
+                       .size = size,
+                       .refs = 1,
+                       .fd = own,
+                       .imported = true,
+                       .read_only = read_only};
     own_file(made);
-    device->used += size;
     *mem = made;
     return CEN_OK;
 }
@@ -179,7 +197,7 @@ void ceni_host_mem_drop(host_mem *mem) {
         return;
     }
     host_device *device = mem->owner;
-    device->used -= mem->on_host ? 0 : mem->size;
+    device->used -= mem->on_host || mem->imported ? 0 : mem->size;
     if (mem->exportable) {
         host_mem **link = &device->own_fds;
         while (*link != mem) {

@@ -8,6 +8,10 @@
 
 #include "dev/host/host_int.h"
 
+/* How long a wait for another process goes without asking whether it lives, or what else there is
+ * to do. */
+enum { WORKER_PAUSE_MS = 50, INLINE_PAUSE_MS = 5 };
+
 cen_status ceni_host_ready(host_device *device) {
     switch (atomic_load_explicit(&device->error, memory_order_acquire)) {
     case CEN_OK:
@@ -31,7 +35,8 @@ static bool is_runnable(const host_stream *stream) {
         return false;
     }
     return op->kind != HOST_WAIT || op->point->done || atomic_load(&stream->device->error) ||
-           (stream->device->closing && op->point->manual);
+           (stream->device->closing && op->point->manual) ||
+           (op->point->foreign && ceni_host_foreign_done(op->point));
 }
 
 /* Runs the head, with `run` released meanwhile. */
@@ -52,6 +57,9 @@ static void run_head(host_stream *stream) {
     pthread_mutex_lock(&space->run);
     stream->running = false;
     if (op->kind == HOST_RECORD) {
+        if (op->point->shared) {
+            ceni_host_shared_reach(op->point, atomic_load(&stream->device->error));
+        }
         ceni_host_point_done(space, op->point);
     }
     ceni_host_op_free(op);
@@ -91,6 +99,38 @@ void ceni_host_pump(host_space *space) {
     }
 }
 
+/* The first wait for another process that an inline stream has come to. */
+static host_point *foreign_head(const host_space *space) {
+    for (unsigned i = 0; i < HOST_DEVICES_MAX; i++) {
+        const host_device *device = space->devices[i];
+        const host_stream *s = device && device->options.inline_streams ? device->streams : NULL;
+        for (; s; s = s->next) {
+            if (s->head && !s->running && s->head->kind == HOST_WAIT && s->head->point->foreign) {
+                return s->head->point;
+            }
+        }
+    }
+    return NULL;
+}
+
+void ceni_host_wait_changed(host_space *space) {
+    host_point *point = foreign_head(space);
+    if (point) {
+        ceni_host_foreign_pause(space, point, INLINE_PAUSE_MS);
+        ceni_host_pump(space);
+    } else {
+        pthread_cond_wait(&space->changed, &space->run);
+    }
+}
+
+void ceni_host_poll(host_device *device) {
+    host_point *point = device->options.inline_streams ? foreign_head(device->space) : NULL;
+    if (point) {
+        ceni_host_foreign_pause(device->space, point, 0);
+        ceni_host_pump(device->space);
+    }
+}
+
 static void *work(void *arg) {
     host_stream *stream = arg;
     host_space *space = stream->device->space;
@@ -102,8 +142,12 @@ static void *work(void *arg) {
             if (completes) {
                 ceni_host_pump(space);
             }
+        } else if (!stream->head) {
+            pthread_cond_wait(&stream->work, &space->run);
+        } else if (stream->head->point->foreign) {
+            ceni_host_foreign_pause(space, stream->head->point, WORKER_PAUSE_MS);
         } else {
-            pthread_cond_wait(stream->head ? &space->changed : &stream->work, &space->run);
+            ceni_host_wait_changed(space);
         }
     }
     stream->finished = true;
@@ -143,7 +187,7 @@ cen_status ceni_host_push(host_stream *stream, host_op *op) {
 void ceni_host_wait_idle(host_stream *stream) {
     host_device *device = stream->device;
     while (!is_idle(stream) && !atomic_load(&device->error)) {
-        pthread_cond_wait(&device->space->changed, &device->space->run);
+        ceni_host_wait_changed(device->space);
     }
 }
 
@@ -157,7 +201,7 @@ static void reap(host_device *device, bool wait) {
     for (host_stream *s = device->streams; s; s = next) {
         next = s->next;
         while (wait && s->dying && (s->threaded ? !s->finished : !is_idle(s))) {
-            pthread_cond_wait(&device->space->changed, &device->space->run);
+            ceni_host_wait_changed(device->space);
         }
         if (s->dying && (s->threaded ? s->finished : is_idle(s))) {
             if (s->threaded) {
@@ -271,6 +315,7 @@ cen_status ceni_host_stream_sync(cen_device *device, cen_stream stream) {
         return status;
     }
     pthread_mutex_lock(&d->space->run);
+    ceni_host_poll(d);
     host_stream *s = ceni_host_stream_get(d, stream);
     status = s ? ceni_host_no_capture(d, "stream_sync") : CEN_ERR_INVALID;
     if (!status && !is_idle(s) && ceni_host_would_hang(d)) {
@@ -289,6 +334,7 @@ cen_status ceni_host_stream_query(cen_device *device, cen_stream stream) {
         return status;
     }
     pthread_mutex_lock(&d->space->run);
+    ceni_host_poll(d);
     host_stream *s = ceni_host_stream_get(d, stream);
     status = s ? ceni_host_no_capture(d, "stream_query") : CEN_ERR_INVALID;
     if (!status && !is_idle(s)) {

@@ -232,13 +232,21 @@ static void granted(const host_mapping *m, const ceni_grant *grants, size_t coun
     }
 }
 
-static cen_status check_peers(const host_mapping *m, const ceni_grant *grants, size_t count) {
+static cen_status check_grants(const host_mapping *m, const ceni_grant *grants, size_t count) {
+    const host_mem *mem = m->mem;
     for (size_t g = 0; g < count; g++) {
         const host_device *to = host_of(grants[g].device);
-        if (to != m->mem->owner && !m->mem->on_host && !(to->peers & host_bit(m->mem->owner))) {
+        if (mem->read_only && grants[g].access == CENI_ACCESS_READ_WRITE) {
+            return ceni_fail(CEN_ERR_INVALID,
+                             "page_access: the page at 0x%llx was imported read-only; it cannot be "
+                             "granted for writing",
+                             (unsigned long long)m->addr);
+        }
+        if (to != mem->owner && !mem->on_host && !mem->imported &&
+            !(to->peers & host_bit(mem->owner))) {
             return ceni_fail(CEN_ERR_INVALID,
                              "page_access: host:%d has not enabled peer access to host:%d",
-                             to->base.ordinal, m->mem->owner->base.ordinal);
+                             to->base.ordinal, mem->owner->base.ordinal);
         }
     }
     return CEN_OK;
@@ -278,7 +286,7 @@ cen_status ceni_host_page_access(cen_device *device, cen_addr addr, uint64_t siz
     size_t first = 0, last = 0;
     status = whole_mappings(space, "page_access", addr, size, &first, &last);
     for (size_t i = first; !status && i < last; i++) {
-        status = check_peers(&space->mappings[i], grants, count);
+        status = check_grants(&space->mappings[i], grants, count);
     }
     int error = status ? 0 : protect(space, first, last, grants, count);
     if (error) {

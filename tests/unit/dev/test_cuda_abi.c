@@ -38,11 +38,15 @@ FIELD(cu_alloc_prop, flags.reserved, CUmemAllocationProp, allocFlags.reserved)
 SIZE(cu_access_desc, CUmemAccessDesc)
 FIELD(cu_access_desc, location, CUmemAccessDesc, location)
 FIELD(cu_access_desc, flags, CUmemAccessDesc, flags)
+SIZE(cu_ipc_memory, CUipcMemHandle)
+SIZE(cu_ipc_event, CUipcEventHandle)
 
 /* With our structures named as theirs, each signature must be the toolkit's own type. */
 #define cu_uuid        CUuuid
 #define cu_alloc_prop  CUmemAllocationProp
 #define cu_access_desc CUmemAccessDesc
+#define cu_ipc_memory  CUipcMemHandle
+#define cu_ipc_event   CUipcEventHandle
 #define SYM(name, suffix, version, args)                                                           \
     static_assert(__builtin_types_compatible_p(cu_result(*) args, PFN_##name##_v##version),        \
                   #name #suffix);

@@ -1,0 +1,349 @@
+/* Opening exports: what is open here already without the broker, else through it. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "ipc/client_int.h"
+
+/* What is asked for. */
+typedef struct wanted {
+    cen_share *share;
+    cen_device *device;
+    bool write;
+    ceni_token token;
+    bool is_token;
+    const char *name;
+    size_t name_size;
+    uint64_t version; /* 0: the newest */
+} wanted;
+
+static cen_status parse(const char *what, wanted *w) {
+    if (ceni_token_is(what)) {
+        w->is_token = true;
+        cen_status status = ceni_token_read(what, &w->token);
+        if (status == CEN_ERR_FORMAT) { /* an answer like any other to what names nothing */
+            return CEN_ERR_NOT_FOUND;
+        }
+        if (!status && w->token.kind != CENI_TOKEN_EXPORT) {
+            status = ceni_fail(CEN_ERR_INVALID, "open: the token is one for cen_share_legacy_open");
+        }
+        return status;
+    }
+    const char *at = strrchr(what, '@');
+    size_t digits = at ? strspn(at + 1, "0123456789") : 0;
+    w->name = what;
+    w->name_size = strlen(what);
+    if (digits && !at[1 + digits]) {
+        errno = 0;
+        w->version = strtoull(at + 1, NULL, 10);
+        w->name_size = (size_t)(at - what);
+        if (errno || !w->version) {
+            return ceni_fail(CEN_ERR_NOT_FOUND, "open: there is no version %s", at + 1);
+        }
+    }
+    if (!w->name_size || w->name_size > CEN_SHARE_NAME_MAX) {
+        return ceni_fail(CEN_ERR_INVALID, "open: a name has 1 to %d bytes, not %zu",
+                         CEN_SHARE_NAME_MAX, w->name_size);
+    }
+    return CEN_OK;
+}
+
+/* ---- what is open here ---- */
+
+static ceni_opened *find_lease(const wanted *w) {
+    uint64_t *found;
+    if (w->is_token) {
+        found = ceni_map_get(&w->share->leases, w->token.export_id);
+        ceni_opened *lease = found ? (ceni_opened *)(uintptr_t)*found : NULL;
+        return lease && lease->secret[0] == w->token.secret[0] &&
+                       lease->secret[1] == w->token.secret[1]
+                   ? lease
+                   : NULL;
+    }
+    if (!w->version) {
+        return NULL; /* a newer one may be there */
+    }
+    found = ceni_map_get(&w->share->opened, ceni_name_hash(w->name, w->name_size, w->version));
+    ceni_opened *lease = found ? (ceni_opened *)(uintptr_t)*found : NULL;
+    while (lease && (lease->version != w->version || strlen(lease->name) != w->name_size ||
+                     memcmp(lease->name, w->name, w->name_size))) {
+        lease = lease->same_name;
+    }
+    return lease;
+}
+
+/* False: the broker must be asked. */
+static bool open_here(const wanted *w, cen_share_view *view) {
+    pthread_mutex_lock(&w->share->lock);
+    ceni_opened *lease = find_lease(w);
+    ceni_import *import = lease && !atomic_load(&lease->revoked) && (lease->write || !w->write)
+                              ? ceni_import_find(w->share, lease->set, w->device, w->write)
+                              : NULL;
+    if (import) {
+        lease->refs++;
+        ceni_view_init(w->share, view, lease, import);
+    }
+    pthread_mutex_unlock(&w->share->lock);
+    return import;
+}
+
+/* ---- through the broker; `wire` is held ---- */
+
+static cen_status ask(const wanted *w, ceni_reply *reply) {
+    ceni_wire_open *body = ceni_client_begin(w->share, CENI_WIRE_OPEN, sizeof *body);
+    *body = (ceni_wire_open){.flags = w->write ? CENI_WIRE_OPEN_WRITE : 0};
+    if (w->is_token) {
+        body->export_id = w->token.export_id;
+        memcpy(body->token, w->token.secret, sizeof body->token);
+    } else {
+        body->version = w->version;
+        body->name_size = (uint32_t)w->name_size;
+        ceni_wire_add(w->share->out, w->name, w->name_size);
+    }
+    return ceni_client_call(w->share, NULL, 0, reply);
+}
+
+static void close_all(int *fds, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        close(fds[i]);
+    }
+}
+
+static cen_status fetch_some(cen_share *share, const ceni_opened *lease, int *fds, uint32_t first,
+                             uint32_t *count) {
+    ceni_wire_pages *body = ceni_client_begin(share, CENI_WIRE_PAGES, sizeof *body);
+    *body = (ceni_wire_pages){.set = lease->set, .first_page = first};
+    ceni_reply reply;
+    cen_status status = ceni_client_call(share, NULL, 0, &reply);
+    if (status) {
+        return status;
+    }
+    const ceni_wire_pages_reply *r = reply.message.body;
+    if (r->first_page != first || r->count > lease->page_count - first) {
+        ceni_reply_close(&reply);
+        return ceni_fail(CEN_ERR_FORMAT, "open: the broker sent other pages than were asked for");
+    }
+    memcpy(fds + first, reply.fds, r->count * sizeof *fds);
+    *count = r->count;
+    return CEN_OK;
+}
+
+static cen_status fetch_pages(cen_share *share, const ceni_opened *lease, int *fds) {
+    uint32_t have = 0, came = 0;
+    while (have < lease->page_count) {
+        cen_status status = fetch_some(share, lease, fds, have, &came);
+        if (status) {
+            close_all(fds, have);
+            return status;
+        }
+        have += came;
+        ceni_ipc_step("client: some pages came");
+    }
+    return CEN_OK;
+}
+
+/* The first import of a set. */
+static cen_status import_set(const wanted *w, const ceni_opened *lease, ceni_import **out) {
+    cen_status status = ceni_import_reaches(w->device, lease->uuid);
+    if (status) {
+        return status;
+    }
+    int *fds = ceni_malloc(lease->page_count * sizeof *fds);
+    if (!fds) {
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "open: no memory for %u pages",
+                         (unsigned)lease->page_count);
+    }
+    /* A process of the set's user keeps the descriptors, to tell a new broker of them. */
+    bool keep = lease->owner_uid == geteuid();
+    ceni_import *import = NULL;
+    status = fetch_pages(w->share, lease, fds);
+    if (!status) {
+        status = ceni_import_map(w->device, w->write, lease, fds, keep, &import);
+        if (status || !keep) {
+            close_all(fds, lease->page_count);
+        }
+    }
+    if (status || !keep) {
+        ceni_free(fds);
+    }
+    if (status) {
+        return status;
+    }
+    pthread_mutex_lock(&w->share->lock);
+    status = ceni_import_add(w->share, import);
+    pthread_mutex_unlock(&w->share->lock);
+    if (status) {
+        ceni_import_free(import);
+        return status;
+    }
+    *out = import;
+    return CEN_OK;
+}
+
+/* The lease that the reply gives, with a reference, and the set if it is mapped. */
+static cen_status note_lease(const wanted *w, ceni_reply *reply, ceni_opened **out,
+                             ceni_import **import) {
+    cen_share *share = w->share;
+    const ceni_wire_open_reply *body = reply->message.body;
+    pthread_mutex_lock(&share->lock);
+    uint64_t *found = ceni_map_get(&share->leases, body->export_id);
+    ceni_opened *lease = found ? (ceni_opened *)(uintptr_t)*found : NULL;
+    if (lease) {
+        lease->refs++;
+    }
+    pthread_mutex_unlock(&share->lock);
+    bool is_new = !lease;
+    cen_status status = is_new ? ceni_opened_new(reply, &lease) : CEN_OK;
+    if (status) {
+        return status;
+    }
+    pthread_mutex_lock(&share->lock);
+    if (is_new) {
+        lease->refs = 1;
+        status = ceni_opened_add(share, lease);
+        /* One that ended since the request was queued to be told: the broker now has this one. */
+        ceni_share_untell(share, CENI_WIRE_CLOSE, lease->id);
+    }
+    if (!status) {
+        lease->write |= body->write;
+        *import = ceni_import_find(share, lease->set, w->device, w->write);
+        *out = lease;
+    }
+    pthread_mutex_unlock(&share->lock);
+    if (status) {
+        ceni_opened_free(lease);
+    }
+    return status;
+}
+
+static cen_status open_there(const wanted *w, cen_share_view *view) {
+    cen_share *share = w->share;
+    ceni_reply reply;
+    ceni_opened *lease = NULL;
+    ceni_import *import = NULL;
+    ceni_client_flush(share);
+    cen_status status = ask(w, &reply);
+    if (status) {
+        return status;
+    }
+    uint64_t id = ((const ceni_wire_open_reply *)reply.message.body)->export_id;
+    status = note_lease(w, &reply, &lease, &import);
+    ceni_reply_close(&reply);
+    if (status) { /* it may not stay open there */
+        (void)ceni_client_tell(share, CENI_WIRE_CLOSE, id);
+        return status;
+    }
+    if (!import) {
+        status = import_set(w, lease, &import);
+    }
+    pthread_mutex_lock(&share->lock);
+    if (status) {
+        ceni_opened_drop(share, lease);
+    } else {
+        ceni_view_init(share, view, lease, import);
+    }
+    pthread_mutex_unlock(&share->lock);
+    return status;
+}
+
+static cen_status try_open(const wanted *w, cen_share_view *view) {
+    pthread_mutex_lock(&w->share->wire);
+    cen_status status = open_there(w, view);
+    pthread_mutex_unlock(&w->share->wire);
+    return status;
+}
+
+/* ---- waiting for a name ---- */
+
+static struct timespec timespec_of(uint64_t ns) {
+    return (struct timespec){.tv_sec = (time_t)(ns / 1000000000),
+                             .tv_nsec = (long)(ns % 1000000000)};
+}
+
+/* Waits until something is published. False: the time is over. */
+static bool wait_news(cen_share *share, uint64_t seen, uint64_t end_ns) {
+    const struct timespec end = timespec_of(end_ns);
+    int error = 0;
+    pthread_mutex_lock(&share->lock);
+    while (share->news_count == seen && error != ETIMEDOUT) {
+        error = pthread_cond_timedwait(&share->news, &share->lock, &end);
+    }
+    bool news = share->news_count != seen;
+    pthread_mutex_unlock(&share->lock);
+    return news;
+}
+
+static uint64_t news_seen(cen_share *share) {
+    pthread_mutex_lock(&share->lock);
+    uint64_t seen = share->news_count;
+    pthread_mutex_unlock(&share->lock);
+    return seen;
+}
+
+static cen_status open_waiting(const wanted *w, uint32_t wait_ms, cen_share_view *view) {
+    uint64_t end = ceni_now_ns() + (uint64_t)wait_ms * 1000000;
+    char name[CEN_SHARE_NAME_MAX + 1] = {0};
+    memcpy(name, w->name, w->name_size);
+    cen_status status = ceni_share_watch_hold(w->share, name, true);
+    if (status) {
+        return status;
+    }
+    do {
+        uint64_t seen = news_seen(w->share);
+        cen_status expected = ceni_log_expect(CEN_ERR_NOT_FOUND);
+        status = try_open(w, view);
+        ceni_log_expect(expected);
+        if (status != CEN_ERR_NOT_FOUND || !wait_news(w->share, seen, end)) {
+            break;
+        }
+    } while (true);
+    cen_status dropped = ceni_share_watch_hold(w->share, name, false);
+    if (dropped) {
+        ceni_log(CEN_LOG_DEBUG, "open: the broker was not told that '%s' is waited for no more",
+                 name);
+    }
+    return status == CEN_ERR_NOT_FOUND
+               ? ceni_fail(status, "open: '%s' was not published within %u ms", name,
+                           (unsigned)wait_ms)
+               : status;
+}
+
+cen_status cen_share_open(cen_share *share, cen_device *device, const char *what, unsigned flags,
+                          uint32_t wait_ms, cen_share_view **out) {
+    cen_status status = ceni_share_check(share, "open");
+    if (!status && (!device || !what || !out)) {
+        status = ceni_fail(CEN_ERR_INVALID, "open: %s is NULL",
+                           !device ? "device"
+                           : !what ? "what"
+                                   : "view");
+    }
+    if (!status && flags & ~(unsigned)CEN_SHARE_WRITE) {
+        status = ceni_fail(CEN_ERR_INVALID, "open: unknown flags %#x", flags);
+    }
+    wanted w = {.share = share, .device = device, .write = flags & CEN_SHARE_WRITE};
+    status = status ? status : parse(what, &w);
+    if (status) {
+        return status;
+    }
+    cen_share_view *view = ceni_malloc(sizeof *view);
+    if (!view) {
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "open: out of host memory");
+    }
+    if (!open_here(&w, view)) {
+        bool waits = wait_ms && !w.is_token;
+        cen_status expected = ceni_log_expect(waits ? CEN_ERR_NOT_FOUND : CEN_OK);
+        status = try_open(&w, view);
+        ceni_log_expect(expected);
+        if (waits && status == CEN_ERR_NOT_FOUND) {
+            status = open_waiting(&w, wait_ms, view);
+        }
+    }
+    if (status) {
+        ceni_free(view);
+        return status;
+    }
+    *out = view;
+    return CEN_OK;
+}

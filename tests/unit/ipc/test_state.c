@@ -1,0 +1,703 @@
+/* What the broker's state does with each request, by actors that are no processes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/fault.h"
+#include "tests/unit/ipc/requests.h"
+
+enum { A, B, C, D };
+
+static world *w;
+
+static int set_up(void **state) {
+    w = world_new(0x1111);
+    return 0;
+}
+static int tear_down(void **state) {
+    bool whole = !ceni_state_verify(w->state);
+    return world_free(w) && whole ? 0 : -1;
+}
+
+static void come(unsigned i, uint32_t uid) {
+    assert_int_equal(world_hello(w, i, uid, true), CEN_OK);
+}
+static void holds(void) {
+    assert_int_equal(ceni_state_verify(w->state), CEN_OK);
+}
+static ceni_state_counts count(void) {
+    holds();
+    return ceni_state_count(w->state);
+}
+static const ceni_wire_open_reply *opened(unsigned i) {
+    return world_body(w, i);
+}
+
+static void an_export_lives_from_publish_to_the_last_close(void **state) {
+    come(A, 500);
+    come(B, 500);
+    uint64_t set = new_set(w, A, 3);
+    uint64_t id = publish(w, A, set, "weights", CENI_WIRE_DIRECTORY_FD | CENI_WIRE_EVENT_FD);
+    assert_int_equal(w->open_count, 5);
+    assert_int_equal(open_name(w, B, "weights", 0), CEN_OK);
+    const ceni_wire_open_reply *r = opened(B);
+    assert_true(r->export_id == id && r->version == 1 && r->set == set && r->bytes == 300);
+    assert_int_equal(r->flags, CENI_WIRE_DIRECTORY_FD | CENI_WIRE_EVENT_FD);
+    assert_int_equal(w->actors[B].reply_fds, 2);
+    assert_int_equal(send_pages(w, B, set, 1), CEN_OK);
+    assert_int_equal(w->actors[B].reply_fds, 2);
+    assert_int_equal(w->open_count, 5); /* those for reading only were closed */
+    assert_int_equal(send_pages(w, A, set, 0), CEN_ERR_PERMISSION); /* it has no lease */
+    assert_int_equal(send_id(w, A, CENI_WIRE_WITHDRAW, id), CEN_OK);
+    assert_int_equal(w->actors[A].notices[CEN_SHARE_IDLE], 0);
+    assert_int_equal(open_name(w, A, "weights", 0), CEN_ERR_NOT_FOUND);
+    holds();
+    assert_int_equal(send_id(w, B, CENI_WIRE_CLOSE, id), CEN_OK);
+    assert_int_equal(w->actors[A].notices[CEN_SHARE_IDLE], 1);
+    assert_true(w->actors[A].notice.export_id == id && !w->actors[A].notice.unclean);
+    assert_int_equal(send_id(w, B, CENI_WIRE_CLOSE, id), CEN_ERR_NOT_FOUND);
+    assert_int_equal(send_pages(w, B, set, 0), CEN_ERR_PERMISSION);
+    assert_int_equal(w->open_count, 3);
+    assert_int_equal(send_id(w, A, CENI_WIRE_DROP, set), CEN_OK);
+    assert_int_equal(w->open_count, 0);
+    assert_int_equal(count().sets, 0);
+}
+
+static cen_status send_part(unsigned i, uint64_t set, uint64_t bytes, uint32_t first,
+                            unsigned pages) {
+    ceni_wire_set *b = ceni_wire_begin(&request, CENI_WIRE_SET, 2, sizeof *b);
+    *b = (ceni_wire_set){.set = set, .bytes = bytes, .page_bytes = 100, .uuid = "GPU-1"};
+    b->page_count = (uint32_t)((bytes + 99) / 100);
+    b->first_page = first;
+    return world_send(w, i, &request, pages);
+}
+
+static void a_set_comes_in_parts_and_in_order(void **state) {
+    come(A, 500);
+    come(B, 500);
+    assert_int_equal(send_part(A, 0, 10000, 0, 64), CEN_OK);
+    uint64_t set = ((const ceni_wire_set_reply *)world_body(w, A))->set;
+    assert_int_equal(publish(w, A, set, "early", 0), 0);
+    assert_int_equal(send_part(A, set, 10000, 65, 35), CEN_ERR_INVALID);
+    assert_int_equal(send_part(B, set, 10000, 64, 36), CEN_ERR_PERMISSION);
+    w->refused_fd = w->next_fd + 3;
+    assert_int_equal(send_part(A, set, 10000, 64, 36), CEN_ERR_INVALID);
+    assert_non_null(strstr(world_body(w, A), "page 67 of GPU-1: it is the one"));
+    assert_int_equal(send_part(A, set, 9999, 64, 36), CEN_ERR_INVALID);
+    assert_int_equal(send_part(A, set, 10000, 64, 36), CEN_OK);
+    assert_int_not_equal(publish(w, A, set, "ready", 0), 0);
+    assert_int_equal(w->open_count, 100);
+    assert_int_equal(send_part(A, 0, 10000, 0, 64), CEN_ERR_LIMIT); /* 120 descriptors a user */
+    assert_int_equal(w->open_count, 100);
+    holds();
+    assert_int_equal(send_part(A, 0, 2000, 0, 10), CEN_OK); /* half of it when it goes */
+    world_hangup(w, A);
+    assert_int_equal(w->open_count, 100);
+}
+
+static void only_who_is_listed_opens(void **state) {
+    come(A, 500);
+    come(B, 501);
+    come(C, 502);
+    come(D, 0);
+    uint64_t set = new_set(w, A, 1);
+    publication p = {.set = set, .name = "n", .access_count = 2};
+    p.access[0] = (ceni_wire_access){CEN_SHARE_USER, 501, 1, 0};
+    p.access[1] = (ceni_wire_access){CEN_SHARE_GROUP, 5502, 0, 0}; /* a further group of C */
+    assert_int_equal(send_publish(w, A, &p), CEN_OK);
+    assert_int_equal(open_name(w, A, "n", 0), CEN_OK);
+    assert_int_equal(open_name(w, A, "n", CENI_WIRE_OPEN_WRITE), CEN_ERR_PERMISSION);
+    assert_int_equal(open_name(w, B, "n", CENI_WIRE_OPEN_WRITE), CEN_OK);
+    assert_true(opened(B)->write == 1 && opened(B)->access_count == 2);
+    assert_int_equal(open_name(w, C, "n", 0), CEN_OK);
+    assert_int_equal(open_name(w, C, "n", CENI_WIRE_OPEN_WRITE), CEN_ERR_PERMISSION);
+    assert_int_equal(open_name(w, D, "n", 0), CEN_OK);
+    p.name = "other";
+    p.access[0].write = 0;
+    assert_int_equal(send_publish(w, A, &p), CEN_ERR_INVALID); /* the set has another list */
+    set = new_set(w, A, 1);
+    assert_int_not_equal(publish(w, A, set, "own", 0), 0);
+    assert_int_equal(open_name(w, B, "own", 0), CEN_ERR_PERMISSION);
+    assert_int_equal(publish(w, B, set, "mine", 0), 0); /* not B's set */
+    set = new_set(w, B, 1);
+    assert_int_equal(publish(w, B, set, "own", 0), 0); /* A's name */
+    assert_int_not_equal(publish(w, B, set, "b", 0), 0);
+    holds();
+}
+
+static void a_token_is_whole_and_ends_with_its_export(void **state) {
+    come(A, 500);
+    come(B, 500);
+    come(C, 501);
+    uint64_t set = new_set(w, A, 1), id = publish(w, A, set, NULL, 0);
+    assert_int_equal(open_token(w, B, id, 6), CEN_ERR_NOT_FOUND);
+    assert_int_equal(open_token(w, B, id + 1, 7), CEN_ERR_NOT_FOUND);
+    assert_int_equal(open_token(w, C, id, 7), CEN_ERR_PERMISSION);
+    assert_int_equal(send_lease(w, C, set, id, false), CEN_ERR_PERMISSION);
+    assert_int_equal(open_token(w, B, id, 7), CEN_OK);
+    assert_int_equal(send_id(w, C, CENI_WIRE_WITHDRAW, id), CEN_ERR_PERMISSION);
+    assert_int_equal(send_id(w, B, CENI_WIRE_WITHDRAW, id), CEN_OK); /* of the same user */
+    assert_int_equal(open_token(w, B, id, 7), CEN_OK);               /* it has it open */
+    assert_int_equal(open_token(w, A, id, 7), CEN_ERR_NOT_FOUND);
+    assert_int_equal(send_lease(w, A, set, id, false), CEN_OK); /* counts, but gives no pages */
+    assert_int_equal(send_pages(w, A, set, 0), CEN_ERR_PERMISSION);
+    assert_int_equal(send_id(w, A, CENI_WIRE_CLOSE, id), CEN_OK);
+    assert_int_equal(send_id(w, B, CENI_WIRE_CLOSE, id), CEN_OK);
+    assert_int_equal(open_token(w, B, id, 7), CEN_ERR_NOT_FOUND);
+}
+
+static void readers_outlive_their_publisher(void **state) {
+    come(A, 500);
+    come(B, 500);
+    uint64_t set = new_set(w, A, 2);
+    uint64_t plain = publish(w, A, set, "plain", 0);
+    publish(w, A, set, "kept", CENI_WIRE_KEEP);
+    assert_int_equal(open_name(w, B, "plain", 0), CEN_OK);
+    world_dead(w, A);
+    assert_int_equal(w->actors[B].notices[CEN_SHARE_PUBLISHER_GONE], 1);
+    assert_int_equal(open_name(w, B, "plain", 0), CEN_ERR_NOT_FOUND);
+    assert_int_equal(open_name(w, B, "kept", 0), CEN_OK);
+    uint64_t kept = opened(B)->export_id;
+    assert_int_equal(send_pages(w, B, set, 0), CEN_OK);
+    assert_int_equal(send_id(w, B, CENI_WIRE_CLOSE, plain), CEN_OK);
+    assert_int_equal(send_id(w, B, CENI_WIRE_CLOSE, kept), CEN_OK);
+    assert_int_equal(w->open_count, 2);
+    assert_int_equal(count().exports, 1);
+    assert_int_equal(send_id(w, B, CENI_WIRE_WITHDRAW, kept), CEN_OK);
+    assert_int_equal(w->open_count, 0);
+    assert_int_equal(count().sets, 0);
+}
+
+static void leases_end_with_the_process_not_the_socket(void **state) {
+    come(A, 500);
+    come(B, 500);
+    uint64_t set = new_set(w, A, 1), id = publish(w, A, set, "n", 0);
+    assert_int_equal(open_name(w, B, "n", 0), CEN_OK);
+    world_hangup(w, B);
+    assert_true(w->actors[B].there);
+    assert_int_equal(send_id(w, A, CENI_WIRE_REVOKE, id), CEN_OK);
+    assert_int_equal(w->actors[A].notices[CEN_SHARE_IDLE], 0);
+    come(B, 500); /* resumes */
+    assert_int_equal(((const ceni_wire_hello_reply *)world_body(w, B))->resumed, 1);
+    assert_int_equal(w->actors[B].notices[CEN_SHARE_REVOKED], 1); /* it was away before */
+    assert_int_equal(count().clients, 2);
+    world_hangup(w, B);
+    world_dead(w, B);
+    assert_int_equal(w->actors[A].notices[CEN_SHARE_IDLE], 1);
+    assert_int_equal(w->actors[A].notice.unclean, 0);
+    id = publish(w, A, set, "n", 0);
+    assert_int_equal(world_hello(w, C, 500, false), CEN_OK); /* its death will not be seen */
+    assert_int_equal(open_name(w, C, "n", 0), CEN_OK);
+    assert_int_equal(send_id(w, A, CENI_WIRE_WITHDRAW, id), CEN_OK);
+    world_hangup(w, C);
+    assert_false(w->actors[C].there);
+    assert_int_equal(w->actors[A].notices[CEN_SHARE_IDLE], 2);
+    assert_int_equal(w->actors[A].notice.unclean, 1);
+}
+
+static void another_process_does_not_resume(void **state) {
+    come(A, 500);
+    new_set(w, A, 1);
+    uint64_t id = w->actors[A].id, secret = w->actors[A].secret;
+    w->actors[B].id = id;
+    w->actors[B].secret = secret;
+    come(B, 500); /* knows the secret, but is another process */
+    assert_int_equal(((const ceni_wire_hello_reply *)world_body(w, B))->resumed, 0);
+    world_hangup(w, A);
+    w->actors[A].secret++;
+    come(A, 500);
+    assert_int_equal(((const ceni_wire_hello_reply *)world_body(w, A))->resumed, 0);
+    assert_int_equal(count().clients, 3);
+}
+
+static void an_absent_publisher_hears_of_idle_exports_later(void **state) {
+    come(A, 500);
+    come(B, 500);
+    uint64_t set = new_set(w, A, 1), id = publish(w, A, set, "n", 0);
+    assert_int_equal(open_name(w, B, "n", 0), CEN_OK);
+    assert_int_equal(send_id(w, A, CENI_WIRE_WITHDRAW, id), CEN_OK);
+    world_hangup(w, A);
+    assert_int_equal(send_id(w, B, CENI_WIRE_CLOSE, id), CEN_OK);
+    holds();
+    come(A, 500);
+    assert_int_equal(w->actors[A].notices[CEN_SHARE_IDLE], 1);
+    assert_int_equal(count().exports, 0);
+}
+
+static void versions_follow_each_other(void **state) {
+    come(A, 500);
+    come(B, 500);
+    come(C, 501);
+    uint64_t set = new_set(w, A, 1);
+    uint64_t first = publish(w, A, set, "n", 0);
+    assert_int_equal(send_watch(w, C, "n", true), CEN_OK);
+    assert_int_equal(send_watch(w, B, "n", true), CEN_OK);
+    assert_int_equal(send_watch(w, B, "n", true), CEN_OK);
+    assert_int_equal(open_name(w, B, "n", 0), CEN_OK);
+    uint64_t second = publish(w, A, set, "n", CENI_WIRE_KEEP_OLDER);
+    assert_int_equal(w->actors[B].notices[CEN_SHARE_NEW_VERSION], 1); /* once, by two reasons */
+    assert_true(w->actors[B].notice.version == 2 && w->actors[B].notice.export_id == second);
+    assert_int_equal(w->actors[C].notices[CEN_SHARE_NEW_VERSION], 0); /* may not open it */
+    assert_int_equal(open_version(w, B, "n", 1, 0, 0), CEN_OK);
+    assert_true(opened(B)->export_id == first);
+    assert_int_equal(open_name(w, B, "n", 0), CEN_OK);
+    assert_true(opened(B)->export_id == second);
+    publish(w, A, set, "n", 0);
+    assert_int_equal(open_version(w, B, "n", 1, 0, 0), CEN_ERR_NOT_FOUND);
+    assert_int_equal(open_version(w, B, "n", 2, 0, 0), CEN_ERR_NOT_FOUND);
+    assert_int_equal(open_name(w, B, "n", 0), CEN_OK);
+    assert_int_equal(opened(B)->version, 3);
+    assert_int_equal(send_watch(w, B, "n", false), CEN_OK);
+    assert_int_equal(send_watch(w, C, "n", false), CEN_OK);
+    assert_int_equal(count().names, 1);
+    for (unsigned i = 0; i < 80; i++) {
+        publish(w, A, set, "many", CENI_WIRE_KEEP_OLDER);
+    }
+    assert_int_equal(publish(w, A, set, "many", CENI_WIRE_KEEP_OLDER), 0); /* 80 exports a user */
+}
+
+static void an_open_waits_for_its_name(void **state) {
+    come(A, 500);
+    come(B, 500);
+    come(C, 501);
+    come(D, 500);
+    assert_int_equal(open_version(w, B, "n", 0, 0, 100), CEN_ERR_NOT_READY);
+    assert_int_equal(open_version(w, C, "n", 0, 0, 100), CEN_ERR_NOT_READY);
+    assert_int_equal(open_version(w, D, "n", 2, 0, 50), CEN_ERR_NOT_READY);
+    assert_true(ceni_state_waits(w->state, w->actors[B].client));
+    assert_int_equal(ceni_state_deadline(w->state), 50);
+    holds();
+    uint64_t set = new_set(w, A, 1), id = publish(w, A, set, "n", 0);
+    assert_int_equal(w->actors[B].reply.head.status, CEN_OK);
+    assert_true(opened(B)->export_id == id);
+    assert_int_equal(w->actors[C].reply.head.status, CEN_ERR_PERMISSION);
+    assert_false(ceni_state_waits(w->state, w->actors[C].client));
+    unsigned replies = w->actors[D].replies;
+    ceni_state_now(w->state, 49);
+    ceni_state_tick(w->state);
+    assert_int_equal(w->actors[D].replies, replies);
+    ceni_state_now(w->state, 50);
+    ceni_state_tick(w->state);
+    assert_int_equal(w->actors[D].replies, replies + 1);
+    assert_int_equal(w->actors[D].reply.head.status, CEN_ERR_NOT_FOUND);
+    assert_true(ceni_state_deadline(w->state) == UINT64_MAX);
+    assert_int_equal(open_version(w, D, "never", 0, 0, 100), CEN_ERR_NOT_READY);
+    world_hangup(w, D);
+    assert_int_equal(count().names, 1);
+}
+
+static void a_parcel_is_opened_once(void **state) {
+    come(A, 500);
+    come(B, 500);
+    come(C, 500);
+    uint64_t set = new_set(w, A, 1);
+    publication p = {.set = set, .name = "p", .flags = CENI_WIRE_ONCE, .ttl_ms = 30};
+    assert_int_equal(open_version(w, B, "p", 0, 0, 100), CEN_ERR_NOT_READY);
+    assert_int_equal(open_version(w, C, "p", 0, 0, 100), CEN_ERR_NOT_READY);
+    assert_int_equal(send_publish(w, A, &p), CEN_OK);
+    unsigned waiting = ceni_state_waits(w->state, w->actors[B].client) +
+                       ceni_state_waits(w->state, w->actors[C].client);
+    assert_int_equal(waiting, 1); /* for the next */
+    assert_int_equal(open_name(w, A, "p", 0), CEN_ERR_NOT_FOUND);
+    p.name = "q";
+    assert_int_equal(send_publish(w, A, &p), CEN_OK);
+    p.name = "r";
+    assert_int_equal(send_publish(w, A, &p), CEN_OK);
+    assert_int_equal(send_id(w, A, CENI_WIRE_DROP, set), CEN_OK);
+    holds();
+    assert_int_equal(open_name(w, A, "q", 0), CEN_OK);
+    ceni_state_now(w->state, 30);
+    ceni_state_tick(w->state);
+    assert_int_equal(open_name(w, A, "r", 0), CEN_ERR_NOT_FOUND);
+    assert_int_equal(count().exports, 2);
+}
+
+static void events_are_the_exporters(void **state) {
+    come(A, 500);
+    come(B, 500);
+    uint64_t set = new_set(w, A, 1), id = publish(w, A, set, "n", 0);
+    assert_int_equal(send_event(w, B, id, 0), CEN_ERR_PERMISSION); /* not open */
+    assert_int_equal(open_name(w, B, "n", 0), CEN_OK);
+    assert_int_equal(send_event(w, B, id, 0), CEN_OK);
+    assert_int_equal(w->actors[B].reply_fds, 0);
+    assert_int_equal(send_event(w, B, id, CENI_WIRE_EVENT_FD), CEN_ERR_PERMISSION);
+    assert_int_equal(send_event(w, A, id, CENI_WIRE_EVENT_FD), CEN_OK);
+    assert_int_equal(send_event(w, A, id, CENI_WIRE_EVENT_FD), CEN_OK);
+    assert_int_equal(w->open_count, 2);
+    assert_int_equal(send_event(w, B, id, 0), CEN_OK);
+    assert_int_equal(w->actors[B].reply_fds, 1);
+    assert_int_equal(send_event(w, A, id, CENI_WIRE_EVENT_TOKEN), CEN_OK);
+    assert_int_equal(w->open_count, 1);
+    holds();
+}
+
+static void quotas_hold(void **state) {
+    come(A, 500);
+    come(B, 500);
+    come(C, 501);
+    w->quota = 1000;
+    uint64_t set = new_set(w, A, 6);
+    assert_int_equal(send_set(w, B, 0, 0, 5), CEN_ERR_LIMIT);
+    assert_int_equal(send_set(w, C, 0, 0, 10), CEN_OK);
+    assert_int_equal(send_set(w, B, 0, 0, 4), CEN_OK);
+    assert_int_equal(send_id(w, A, CENI_WIRE_DROP, set), CEN_OK);
+    assert_int_equal(send_set(w, B, 0, 0, 6), CEN_OK);
+    w->quota = UINT64_MAX;
+    for (unsigned i = 2; i < 40; i++) {
+        assert_int_equal(send_set(w, A, 0, 0, 1), CEN_OK);
+    }
+    assert_int_equal(send_set(w, A, 0, 0, 1), CEN_ERR_LIMIT); /* 40 sets a user */
+    for (unsigned i = 4; i < 22; i++) {
+        come(i, 500);
+    }
+    assert_int_equal(world_hello(w, 22, 500, true), CEN_ERR_LIMIT); /* 20 clients */
+    for (unsigned i = 0; i < 1024; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "n%u", i);
+        assert_int_equal(send_watch(w, A, name, true), CEN_OK);
+    }
+    assert_int_equal(send_watch(w, A, "one too many", true), CEN_ERR_FORMAT);
+    assert_int_equal(send_watch(w, A, "one-too-many", true), CEN_ERR_LIMIT);
+    for (unsigned i = 0; i < 200; i++) {
+        assert_int_equal(send_lease(w, C, 9, 1000 + i, false), CEN_OK);
+    }
+    assert_int_equal(send_lease(w, C, 9, 5000, false), CEN_ERR_LIMIT); /* 200 leases */
+    holds();
+}
+
+static void a_restart_is_told_by_publishers_and_readers(void **state) {
+    const publication p = {
+        .set = 77, .export_id = 78, .version = 4, .name = "n", .flags = CENI_WIRE_AGAIN};
+    come(A, 500);
+    come(B, 501);
+    come(C, 500);
+    come(D, 500);
+    assert_int_equal(send_lease(w, C, 77, 78, false), CEN_OK); /* before it is known */
+    assert_int_equal(send_lease(w, C, 77, 78, false), CEN_ERR_INVALID);
+    assert_int_equal(send_lease(w, B, 77, 78, false), CEN_OK); /* may not: forgotten later */
+    assert_int_equal(send_lease(w, D, 77, 99, false), CEN_OK); /* nobody ever announces it */
+    holds();
+    assert_int_equal(send_set(w, A, 77, 1, 2), CEN_OK);
+    assert_int_equal(send_set(w, D, 77, 1, 2), CEN_ERR_BUSY); /* has a publisher */
+    assert_int_equal(send_set(w, B, 77, 1, 2), CEN_ERR_PERMISSION);
+    assert_int_equal(send_set(w, C, 77, 2, 2), CEN_OK);
+    assert_int_equal(w->open_count, 2); /* C's pages were here already */
+    assert_int_equal(send_publish(w, A, &p), CEN_OK);
+    assert_int_equal(count().leases, 1);
+    assert_int_equal(open_name(w, D, "n", 0), CEN_OK);
+    assert_int_equal(opened(D)->version, 4);
+    assert_int_equal(send_id(w, A, CENI_WIRE_WITHDRAW, 78), CEN_OK);
+    assert_int_equal(send_id(w, D, CENI_WIRE_CLOSE, 78), CEN_OK);
+    world_dead(w, C);
+    assert_int_equal(w->actors[A].notices[CEN_SHARE_IDLE], 1);
+    assert_int_equal(w->actors[A].notice.unclean, 1); /* a reader may not be back yet */
+    assert_int_equal(send_id(w, D, CENI_WIRE_CLOSE, 99), CEN_OK);
+    holds();
+}
+
+static void a_reader_holds_up_a_dead_publishers_set(void **state) {
+    publication p = {
+        .set = 77, .export_id = 78, .version = 4, .name = "n", .flags = CENI_WIRE_AGAIN};
+    come(A, 500);
+    come(B, 500);
+    assert_int_equal(send_set(w, A, 77, 2, 1), CEN_OK);
+    assert_int_equal(send_publish(w, A, &p), CEN_OK); /* and that is its lease */
+    assert_int_equal(count().leases, 1);
+    assert_int_equal(open_name(w, B, "n", 0), CEN_ERR_NOT_FOUND); /* not kept */
+    assert_int_equal(send_lease(w, A, 77, 78, false), CEN_OK);
+    p.export_id = 79;
+    p.name = "kept";
+    p.flags |= CENI_WIRE_KEEP;
+    assert_int_equal(send_publish(w, A, &p), CEN_OK);
+    assert_int_equal(open_name(w, B, "kept", 0), CEN_OK);
+    assert_int_equal(send_pages(w, B, 77, 0), CEN_OK);
+    assert_int_equal(send_set(w, B, 77, 1, 1), CEN_OK); /* the publisher lives after all */
+    p.export_id = 78;
+    p.name = "n";
+    p.flags = CENI_WIRE_AGAIN;
+    p.token = 9;
+    assert_int_equal(send_publish(w, B, &p), CEN_ERR_PERMISSION); /* another token */
+    p.token = 0;
+    assert_int_equal(send_publish(w, B, &p), CEN_OK);
+    assert_int_equal(open_name(w, B, "n", 0), CEN_OK); /* it is there again */
+    world_dead(w, A);
+    world_dead(w, B);
+    assert_int_equal(count().exports, 1); /* the kept one */
+    come(A, 500);
+    assert_int_equal(send_set(w, A, 80, 2, 1), CEN_OK);
+    world_hangup(w, A);
+    assert_int_equal(count().sets, 1); /* nothing came of the other */
+}
+
+/* The number of records of each kind that an actor sees. */
+static void see(unsigned i, unsigned seen[5]) {
+    uint64_t cursor = 0;
+    memset(seen, 0, 5 * sizeof *seen);
+    do {
+        assert_int_equal(send_list(w, i, cursor), CEN_OK);
+        const ceni_wire_list_reply *r = world_body(w, i);
+        seen[r->kind] += r->count;
+        cursor = r->cursor;
+    } while (cursor);
+}
+
+static void a_user_sees_what_is_theirs(void **state) {
+    come(A, 500);
+    come(B, 501);
+    come(C, 502);
+    come(D, 0);
+    uint64_t set = new_set(w, A, 1);
+    publication p = {.set = set, .name = "n", .access_count = 1};
+    p.access[0] = (ceni_wire_access){CEN_SHARE_USER, 501, 0, 0};
+    assert_int_equal(send_publish(w, A, &p), CEN_OK);
+    assert_int_not_equal(publish(w, C, new_set(w, C, 1), "c", 0), 0);
+    assert_int_equal(open_name(w, B, "n", 0), CEN_OK);
+    static const unsigned want[4][5] = {
+        {0, 2, 1, 1, 1}, {0, 1, 1, 1, 1}, {0, 1, 1, 1, 0}, {0, 4, 2, 2, 1}};
+    for (unsigned i = A; i <= D; i++) {
+        unsigned seen[5];
+        see(i, seen);
+        assert_memory_equal(seen, want[i], sizeof seen);
+    }
+    assert_int_equal(send_list(w, A, 5ull << 32), CEN_ERR_INVALID);
+    assert_int_equal(send_list(w, A, 4ull << 32 | 9999), CEN_ERR_INVALID);
+}
+
+static void another_version_is_refused_by_name(void **state) {
+    ceni_wire_message m;
+    void *replaced;
+    uint32_t client;
+    ceni_state_identity identity = {.uid = 500};
+    ceni_wire_hello *h = ceni_wire_begin(&request, CENI_WIRE_HELLO, 5, sizeof *h);
+    *h = (ceni_wire_hello){.version_min = 2, .version_max = 3};
+    assert_int_equal(ceni_wire_check(request.data, request.size, 1, CENI_WIRE_REQUEST, &m), CEN_OK);
+    assert_int_equal(ceni_state_hello(w->state, &w->actors[A], &identity, &m, &client, &replaced),
+                     CEN_ERR_UNSUPPORTED);
+    assert_non_null(strstr((const char *)world_body(w, A), "version 1, the client 2 to 3"));
+    assert_int_equal(count().users, 0);
+}
+
+/* ---- a random walk ---- */
+
+static uint64_t random_state;
+static uint32_t pick(uint32_t n) {
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint32_t)(random_state >> 33) % n;
+}
+
+static uint64_t sets[64], exports[256];
+
+static void announce(unsigned i) {
+    uint64_t set = 5000 + pick(6);
+    const publication p = {.set = set,
+                           .export_id = 6000 + set * 4 + pick(4),
+                           .version = pick(2) ? 0 : 1 + pick(4),
+                           .flags = CENI_WIRE_AGAIN | pick(2) * CENI_WIRE_KEEP |
+                                    pick(3) / 2 * CENI_WIRE_WITHDRAWN |
+                                    pick(4) / 3 * CENI_WIRE_ONCE};
+    publication q = p;
+    q.name = p.version ? "again" : NULL;
+    exports[pick(256)] = p.export_id;
+    switch (pick(3)) {
+    case 0:
+        (void)send_set(w, i, set, 1 + pick(2), 1 + pick(2));
+        break;
+    case 1:
+        (void)send_publish(w, i, &q);
+        break;
+    default:
+        (void)send_lease(w, i, set, p.export_id, pick(4) == 0);
+    }
+}
+
+static void make(unsigned i) {
+    static const char *const names[] = {"one", "two", "three", "again", NULL};
+    publication p = {.set = sets[pick(64)], .name = names[pick(5)], .access_count = 1};
+    p.access[0] = (ceni_wire_access){CEN_SHARE_ALL, 0, 1, 0};
+    p.flags = pick(64) &
+              (CENI_WIRE_KEEP | CENI_WIRE_KEEP_OLDER | CENI_WIRE_DIRECTORY_FD | CENI_WIRE_EVENT_FD);
+    p.flags |= pick(4) ? 0 : CENI_WIRE_ONCE;
+    p.ttl_ms = p.flags & CENI_WIRE_ONCE ? pick(100) : 0;
+    if (pick(3) == 0) {
+        sets[pick(64)] = new_set(w, i, 1 + pick(3));
+    } else if (!send_publish(w, i, &p)) {
+        exports[pick(256)] = ((const ceni_wire_publish_reply *)world_body(w, i))->export_id;
+    }
+}
+
+static void use(unsigned i) {
+    static const char *const names[] = {"one", "two", "three", "again", "never"};
+    uint64_t id = exports[pick(256)];
+    switch (pick(10)) {
+    case 0:
+    case 1:
+    case 2:
+        (void)open_version(w, i, names[pick(5)], pick(4) / 3 * pick(5), pick(2),
+                           pick(2) * pick(80));
+        break;
+    case 3:
+        (void)open_token(w, i, id, 7 + pick(5) / 4);
+        break;
+    case 4:
+    case 5:
+        (void)send_id(w, i, CENI_WIRE_CLOSE, id);
+        break;
+    case 6:
+        (void)send_pages(w, i, sets[pick(64)], pick(3));
+        break;
+    case 7:
+        (void)send_watch(w, i, names[pick(5)], pick(2));
+        break;
+    case 8:
+        (void)send_list(w, i, (uint64_t)pick(6) << 32 | pick(4));
+        break;
+    default:
+        (void)send_event(w, i, id, pick(4) * CENI_WIRE_EVENT_FD & 48);
+    }
+}
+
+static void end(unsigned i) {
+    static const enum ceni_wire_type types[] = {CENI_WIRE_WITHDRAW, CENI_WIRE_REVOKE,
+                                                CENI_WIRE_DROP};
+    unsigned which = pick(3);
+    (void)send_id(w, i, types[which], which == 2 ? sets[pick(64)] : exports[pick(256)]);
+}
+
+static void come_or_go(unsigned i) {
+    actor *a = &w->actors[i];
+    if (!a->there || !a->connected) {
+        if (a->there && pick(3) == 0) {
+            world_dead(w, i);
+        } else {
+            (void)world_hello(w, i, i ? 500 + i % 3 : 0, pick(4) != 0);
+        }
+    } else if (pick(2)) {
+        world_hangup(w, i);
+    } else {
+        world_dead(w, i);
+    }
+}
+
+static void walk_a_step(void) {
+    unsigned i = pick(WORLD_ACTORS);
+    w->now += pick(4);
+    ceni_state_now(w->state, w->now);
+    ceni_state_tick(w->state);
+    if (!w->actors[i].connected || pick(30) == 0) {
+        come_or_go(i);
+        return;
+    }
+    switch (pick(8)) {
+    case 0:
+    case 1:
+        make(i);
+        break;
+    case 2:
+        announce(i);
+        break;
+    case 3:
+        end(i);
+        break;
+    default:
+        use(i);
+    }
+}
+
+static void walk(uint64_t seed, unsigned steps, bool faults) {
+    random_state = seed * 0x9e3779b97f4a7c15u + 1;
+    memset(sets, 0, sizeof sets);
+    for (unsigned i = 0; i < steps; i++) {
+        if (faults) {
+            ceni_fault_set(&ceni_fault_points[CENI_FAULT_HOST_MEMORY], 1 + pick(3), false);
+        }
+        walk_a_step();
+        ceni_fault_set(&ceni_fault_points[CENI_FAULT_HOST_MEMORY], 0, false);
+        if (ceni_state_verify(w->state) || w->broken) {
+            fail_msg("seed %d, step %u", (int)seed, i);
+        }
+    }
+    for (unsigned i = 0; i < WORLD_ACTORS; i++) {
+        if (w->actors[i].there) {
+            world_dead(w, i);
+        }
+    }
+    w->now += 100000;
+    ceni_state_now(w->state, w->now);
+    ceni_state_tick(w->state);
+    ceni_state_counts c = count();
+    assert_int_equal(c.leases, 0);
+    assert_int_equal(c.clients, 0);
+    world_hello(w, 0, 0, true);
+    for (unsigned i = 0; i < 256; i++) { /* what is left was kept */
+        (void)send_id(w, 0, CENI_WIRE_WITHDRAW, exports[i]);
+    }
+    holds();
+}
+
+static void a_random_walk_keeps_the_invariants(void **state) {
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        walk(seed, 3000, seed % 3 == 0);
+        assert_true(world_free(w));
+        w = world_new(seed);
+    }
+}
+
+static void a_lease_takes_less_than_100_bytes(void **state) {
+    enum { CLIENTS = 20, EXPORTS = 1000 };
+    static const ceni_state_limits limits = {CLIENTS + 1, 10, EXPORTS, 100000, 10000};
+    ceni_state_calls calls = {.reply = world_reply,
+                              .notice = world_notice,
+                              .close = world_close,
+                              .check = world_check,
+                              .read_only = world_read_only,
+                              .quota = world_quota};
+    ceni_state_destroy(w->state);
+    w->state = ceni_state_create(&limits, &calls, w, 5, 6);
+    uint64_t id[EXPORTS];
+    come(CLIENTS, 500);
+    uint64_t set = new_set(w, CLIENTS, 1);
+    for (unsigned e = 0; e < EXPORTS; e++) {
+        id[e] = publish(w, CLIENTS, set, NULL, 0);
+    }
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        come(i, 500);
+        for (unsigned e = 0; e < EXPORTS; e++) {
+            assert_int_equal(open_token(w, i, id[e], 7), CEN_OK);
+        }
+    }
+    ceni_state_counts c = ceni_state_count(w->state);
+    assert_int_equal(c.leases, CLIENTS * EXPORTS);
+    print_message("%.1f bytes a lease\n", (double)c.lease_bytes / c.leases);
+    assert_in_range(c.lease_bytes / c.leases, 1, 99);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(an_export_lives_from_publish_to_the_last_close),
+        TEST(a_set_comes_in_parts_and_in_order),
+        TEST(only_who_is_listed_opens),
+        TEST(a_token_is_whole_and_ends_with_its_export),
+        TEST(readers_outlive_their_publisher),
+        TEST(leases_end_with_the_process_not_the_socket),
+        TEST(another_process_does_not_resume),
+        TEST(an_absent_publisher_hears_of_idle_exports_later),
+        TEST(versions_follow_each_other),
+        TEST(an_open_waits_for_its_name),
+        TEST(a_parcel_is_opened_once),
+        TEST(events_are_the_exporters),
+        TEST(quotas_hold),
+        TEST(a_restart_is_told_by_publishers_and_readers),
+        TEST(a_reader_holds_up_a_dead_publishers_set),
+        TEST(a_user_sees_what_is_theirs),
+        TEST(another_version_is_refused_by_name),
+        TEST(a_random_walk_keeps_the_invariants),
+        TEST(a_lease_takes_less_than_100_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
