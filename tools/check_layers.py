@@ -82,6 +82,7 @@ OUTSIDE = {
     "tests/driver": {"dev/cuda", "dev/host"},  # serves the driver's ABI from the host backend
     "tests/fuzz": ALL,
     "tests/conformance": {"dev", "dev/host", "pool"},
+    "tests/integration": {"base", "ipc"},  # clients that speak to the broker in raw messages
     "tests": {"base"},
 }
 

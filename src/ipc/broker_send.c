@@ -1,0 +1,156 @@
+/* Replies and notices. What does not fit into a socket is kept: one reply, after which its client
+ * is not read from until that is sent; notices up to a bound, beyond which the client is cut off.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "ipc/broker_int.h"
+
+enum { NOTICES_MAX = 65536, NOTICES_EACH = 128 /* more for each lease and export */ };
+
+void ceni_peer_drop_unsent(ceni_peer *peer) {
+    for (unsigned i = 0; i < peer->reply_fd_count; i++) {
+        close(peer->reply_fds[i]);
+    }
+    ceni_free(peer->reply);
+    ceni_free(peer->queue);
+    peer->reply = NULL;
+    peer->reply_fd_count = 0;
+    peer->queue = NULL;
+    peer->queue_size = peer->queue_sent = peer->queue_capacity = 0;
+}
+
+/* Keeps a reply until the socket has room. */
+static bool keep(ceni_peer *peer, const ceni_wire_builder *message, const int *fds,
+                 unsigned count) {
+    peer->reply = ceni_malloc(sizeof *peer->reply);
+    if (!peer->reply) {
+        return false;
+    }
+    memcpy(peer->reply->data, message->data, message->size);
+    peer->reply->size = message->size;
+    peer->reply->overflow = false;
+    for (unsigned i = 0; i < count; i++) {
+        int fd = fcntl(fds[i], F_DUPFD_CLOEXEC, 3);
+        if (fd < 0) {
+            return false;
+        }
+        peer->reply_fds[peer->reply_fd_count++] = fd;
+    }
+    peer->stopped = false; /* it is read from again once this is sent */
+    ceni_peer_watch(peer, CENI_EVENT_SOCKET, peer->socket, EPOLLOUT, false);
+    return true;
+}
+
+void ceni_broker_reply(void *arg, void *at, const ceni_wire_builder *message, const int *fds,
+                       unsigned count) {
+    ceni_peer *peer = at;
+    if (peer->doomed || peer->socket < 0) {
+        return;
+    }
+    cen_status status = peer->reply ? CEN_ERR_INVALID /* it does not read its replies */
+                                    : ceni_wire_send(peer->socket, message, fds, count, true);
+    if (status == CEN_ERR_LIMIT && count) { /* too many descriptors are under way to it */
+        ceni_wire_head head;
+        memcpy(&head, message->data, sizeof head);
+        ceni_wire_fail(&peer->broker->out, head.type, head.seq, CEN_ERR_LIMIT,
+                       "too many descriptors of this user's are under way");
+        status = ceni_wire_send(peer->socket, &peer->broker->out, NULL, 0, true);
+    }
+    if (!status && peer->stopped) {
+        peer->stopped = false;
+        ceni_peer_watch(peer, CENI_EVENT_SOCKET, peer->socket, EPOLLIN, false);
+    }
+    if (status == CEN_ERR_NOT_READY && !keep(peer, message, fds, count)) {
+        ceni_peer_doom(peer, "a reply that it does not read cannot be kept");
+    } else if (status && status != CEN_ERR_NOT_READY) {
+        ceni_peer_doom(peer, status == CEN_ERR_NO_BROKER ? NULL : "it takes no reply");
+    }
+}
+
+void ceni_peer_send_more(ceni_peer *peer) {
+    if (!peer->reply) {
+        return;
+    }
+    cen_status status =
+        ceni_wire_send(peer->socket, peer->reply, peer->reply_fds, peer->reply_fd_count, true);
+    if (status == CEN_ERR_NOT_READY) {
+        return;
+    }
+    for (unsigned i = 0; i < peer->reply_fd_count; i++) {
+        close(peer->reply_fds[i]);
+    }
+    peer->reply_fd_count = 0;
+    ceni_free(peer->reply);
+    peer->reply = NULL;
+    if (status) {
+        ceni_peer_doom(peer, status == CEN_ERR_NO_BROKER ? NULL : "it takes no reply");
+    } else {
+        ceni_peer_watch(peer, CENI_EVENT_SOCKET, peer->socket, EPOLLIN, false);
+    }
+}
+
+/* ---- notices ---- */
+
+static void enqueue(ceni_peer *peer, const ceni_wire_builder *message) {
+    size_t left = peer->queue_size - peer->queue_sent;
+    uint64_t bound =
+        NOTICES_MAX + NOTICES_EACH * ceni_state_weight(peer->broker->state, peer->client);
+    if (left + message->size > bound) {
+        ceni_peer_doom(peer, "it does not read its notices");
+        return;
+    }
+    if (peer->queue_sent > left) { /* more is gone than is left: moving that is cheap */
+        memmove(peer->queue, peer->queue + peer->queue_sent, left);
+        peer->queue_size = left;
+        peer->queue_sent = 0;
+    }
+    if (ceni_grow(&peer->queue, &peer->queue_capacity, peer->queue_size + message->size, 1)) {
+        ceni_peer_doom(peer, "no memory for its notices");
+        return;
+    }
+    memcpy(peer->queue + peer->queue_size, message->data, message->size);
+    peer->queue_size += message->size;
+    if (!left) {
+        ceni_peer_watch(peer, CENI_EVENT_NOTICE, peer->notice, EPOLLOUT, false);
+    }
+}
+
+void ceni_broker_notice(void *arg, void *at, const ceni_wire_builder *message) {
+    ceni_peer *peer = at;
+    if (peer->doomed || peer->notice < 0) {
+        return;
+    }
+    cen_status status = CEN_ERR_NOT_READY;
+    if (peer->queue_sent == peer->queue_size) {
+        status = ceni_wire_send(peer->notice, message, NULL, 0, true);
+    }
+    if (status == CEN_ERR_NOT_READY) {
+        enqueue(peer, message);
+    } else if (status) {
+        ceni_peer_doom(peer, status == CEN_ERR_NO_BROKER ? NULL : "it takes no notice");
+    }
+}
+
+void ceni_peer_notice_more(ceni_peer *peer) {
+    while (peer->queue_sent < peer->queue_size) {
+        ceni_wire_head head;
+        memcpy(&head, peer->queue + peer->queue_sent, sizeof head);
+        ssize_t sent = send(peer->notice, peer->queue + peer->queue_sent, head.size,
+                            MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent < 0) {
+            if (errno != EAGAIN && errno != EINTR) {
+                ceni_peer_doom(peer, NULL);
+            }
+            return; /* the event comes again */
+        }
+        peer->queue_sent += head.size;
+    }
+    peer->queue_size = peer->queue_sent = 0;
+    ceni_peer_watch(peer, CENI_EVENT_NOTICE, peer->notice, 0, false);
+}

@@ -1,0 +1,511 @@
+/* The broker over real sockets, with clients that share, die, dawdle and lie. */
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/integration/raw_client.h"
+
+static server s;
+static raw me, other;
+
+static int start(void **state) {
+    return server_start(&s, NULL, 0) && !raw_dial(&me, s.path) ? 0 : -1;
+}
+
+/* Every test ends with a broker that lives and has let go of everything. */
+static int end(void **state) {
+    raw_leave(&me);
+    bool empty = server_is_empty(&s);
+    if (!empty) {
+        fprintf(stderr, "the broker has %u files open, not %u\n", files_of(s.pid), s.files);
+    }
+    bool lived = server_kill(&s);
+    unlink(s.path);
+    rmdir(s.folder);
+    return empty && lived ? 0 : -1;
+}
+
+#define CHECK_IN_CHILD(holds)                                                                      \
+    do {                                                                                           \
+        if (!(holds)) {                                                                            \
+            fprintf(stderr, "line %d: %s\n", __LINE__, #holds);                                    \
+            return 1;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+/* Maps the page that came with PAGES; whether that may be written to. */
+static char *map_page(const raw *r, int protection) {
+    void *at = mmap(NULL, RAW_PAGE, protection, MAP_SHARED, r->fds[0], 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+static int read_weights(void *arg) {
+    raw *r = &other;
+    CHECK_IN_CHILD(!raw_dial(r, s.path));
+    CHECK_IN_CHILD(!raw_open(r, "weights", 0, 0));
+    uint64_t set = ((const ceni_wire_open_reply *)r->reply.body)->set;
+    CHECK_IN_CHILD(!raw_pages(r, set) && r->fd_count == 1);
+    const char *at = map_page(r, PROT_READ);
+    CHECK_IN_CHILD(at && !strcmp(at, "one copy"));
+    CHECK_IN_CHILD(!map_page(r, PROT_READ | PROT_WRITE));
+    CHECK_IN_CHILD(raw_open(r, "weights", CENI_WIRE_OPEN_WRITE, 0) == CEN_ERR_PERMISSION);
+    return 0;
+}
+
+static void two_processes_share_a_page(void **state) {
+    uint64_t set = raw_set(&me, "one copy");
+    assert_int_not_equal(raw_publish(&me, set, "weights", NULL), 0);
+    child c = child_start(read_weights, NULL);
+    assert_int_equal(child_result(&c), 0);
+    child_kill(&c);
+}
+
+static int write_as_another(void *arg) {
+    raw *r = &other;
+    CHECK_IN_CHILD(!setgid(65533) && !setuid(65533));
+    CHECK_IN_CHILD(!raw_dial(r, s.path));
+    CHECK_IN_CHILD(raw_open(r, "closed", 0, 0) == CEN_ERR_PERMISSION);
+    CHECK_IN_CHILD(!raw_open(r, "read", 0, 0));
+    CHECK_IN_CHILD(!raw_pages(r, ((const ceni_wire_open_reply *)r->reply.body)->set));
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", r->fds[0]);
+    CHECK_IN_CHILD(open(path, O_RDWR) < 0 && errno == EACCES);
+    CHECK_IN_CHILD(!raw_open(r, "write", CENI_WIRE_OPEN_WRITE, 0));
+    CHECK_IN_CHILD(!raw_pages(r, ((const ceni_wire_open_reply *)r->reply.body)->set));
+    char *at = map_page(r, PROT_READ | PROT_WRITE);
+    CHECK_IN_CHILD(at);
+    at[0] = 'W';
+    return 0;
+}
+
+static void another_user_gets_what_the_list_grants(void **state) {
+    if (geteuid()) {
+        print_message("skipped: only root becomes another user\n");
+        skip();
+    }
+    const ceni_wire_access reads = {CEN_SHARE_USER, 65533, 0, 0};
+    const ceni_wire_access writes = {CEN_SHARE_GROUP, 65533, 1, 0};
+    raw_publish(&me, raw_set(&me, "x"), "closed", NULL);
+    raw_publish(&me, raw_set(&me, "x"), "read", &reads);
+    uint64_t set = raw_set(&me, "x");
+    raw_publish(&me, set, "write", &writes);
+    child c = child_start(write_as_another, NULL);
+    assert_int_equal(child_result(&c), 0);
+    assert_int_equal(raw_open(&me, "write", 0, 0), CEN_OK);
+    assert_int_equal(raw_pages(&me, set), CEN_OK);
+    const char *at = map_page(&me, PROT_READ);
+    assert_int_equal(at[0], 'W');
+    child_kill(&c);
+}
+
+static int open_weights(void *arg) {
+    CHECK_IN_CHILD(!raw_dial(&other, s.path));
+    CHECK_IN_CHILD(other.death_known);
+    CHECK_IN_CHILD(!raw_open(&other, "weights", 0, 0));
+    return 0;
+}
+
+static void a_killed_client_leaves_no_lease(void **state) {
+    uint64_t id = raw_publish(&me, raw_set(&me, "x"), "weights", NULL);
+    child c = child_start(open_weights, NULL);
+    assert_int_equal(child_result(&c), 0);
+    assert_int_equal(raw_count(&me, CENI_WIRE_RECORD_LEASE), 1);
+    assert_int_equal(raw_id(&me, CENI_WIRE_WITHDRAW, id), CEN_OK);
+    child_kill(&c);
+    assert_true(raw_hear(&me, CEN_SHARE_IDLE));
+    assert_true(me.notice.export_id == id && !me.notice.unclean);
+    assert_int_equal(raw_count(&me, CENI_WIRE_RECORD_EXPORT), 0);
+}
+
+static int open_and_hang_up(void *arg) {
+    int failed = open_weights(arg);
+    raw_hangup(&other);
+    return failed;
+}
+
+static void a_closed_socket_is_no_death(void **state) {
+    uint64_t id = raw_publish(&me, raw_set(&me, "x"), "weights", NULL);
+    child c = child_start(open_and_hang_up, NULL);
+    assert_int_equal(child_result(&c), 0);
+    assert_true(raw_until(&me, CENI_WIRE_RECORD_CLIENT, 1)); /* the broker has seen it */
+    assert_int_equal(raw_count(&me, CENI_WIRE_RECORD_LEASE), 1);
+    assert_int_equal(raw_id(&me, CENI_WIRE_REVOKE, id), CEN_OK);
+    assert_int_equal(raw_count(&me, CENI_WIRE_RECORD_LEASE), 1);
+    child_kill(&c);
+    assert_true(raw_hear(&me, CEN_SHARE_IDLE));
+    assert_int_equal(me.notice.unclean, 0);
+}
+
+static int resume(void *arg) {
+    CHECK_IN_CHILD(!open_weights(arg));
+    uint64_t id = other.id, secret = other.secret;
+    raw_hangup(&other);
+    other.socket = raw_connect(s.path);
+    CHECK_IN_CHILD(!raw_hello(&other, id, secret + 1) && !other.resumed); /* a guess */
+    raw_hangup(&other);
+    other.socket = raw_connect(s.path);
+    CHECK_IN_CHILD(!raw_hello(&other, id, secret) && other.resumed && other.id == id);
+    CHECK_IN_CHILD(raw_count(&other, CENI_WIRE_RECORD_LEASE) == 1);
+    return 0;
+}
+
+static void a_process_resumes_its_connection(void **state) {
+    uint64_t id = raw_publish(&me, raw_set(&me, "x"), "weights", NULL);
+    child c = child_start(resume, NULL);
+    assert_int_equal(child_result(&c), 0);
+    assert_int_equal(raw_id(&me, CENI_WIRE_WITHDRAW, id), CEN_OK);
+    child_kill(&c);
+    assert_true(raw_hear(&me, CEN_SHARE_IDLE));
+}
+
+static int publish_and_die(void *arg) {
+    CHECK_IN_CHILD(!raw_dial(&other, s.path));
+    CHECK_IN_CHILD(raw_publish(&other, raw_set(&other, "left behind"), "weights", NULL));
+    return 0;
+}
+
+static void a_dead_publishers_pages_stay_with_readers(void **state) {
+    child c = child_start(publish_and_die, NULL);
+    assert_int_equal(child_result(&c), 0);
+    assert_int_equal(raw_open(&me, "weights", 0, 0), CEN_OK);
+    const ceni_wire_open_reply open = *(const ceni_wire_open_reply *)me.reply.body;
+    child_kill(&c);
+    assert_true(raw_hear(&me, CEN_SHARE_PUBLISHER_GONE));
+    assert_int_equal(raw_pages(&me, open.set), CEN_OK);
+    assert_string_equal(map_page(&me, PROT_READ), "left behind");
+    assert_int_equal(raw_open(&me, "weights", 0, 0), CEN_ERR_NOT_FOUND);
+    assert_int_equal(raw_id(&me, CENI_WIRE_CLOSE, open.export_id), CEN_OK);
+    assert_int_equal(raw_count(&me, CENI_WIRE_RECORD_SET), 0);
+}
+
+static int wait_for_weights(void *arg) {
+    CHECK_IN_CHILD(!raw_dial(&other, s.path));
+    CHECK_IN_CHILD(raw_open(&other, "never", 0, 1) == CEN_ERR_NOT_FOUND);
+    CHECK_IN_CHILD(!raw_open(&other, "weights", 0, RAW_PATIENCE_S * 1000));
+    CHECK_IN_CHILD(raw_count(&other, CENI_WIRE_RECORD_LEASE) == 1); /* and is heard again */
+    return 0;
+}
+
+static void an_open_waits_until_the_name_is_there(void **state) {
+    child c = child_start(wait_for_weights, NULL);
+    assert_true(raw_until(&me, CENI_WIRE_RECORD_CLIENT, 2));
+    assert_int_not_equal(raw_publish(&me, raw_set(&me, "x"), "weights", NULL), 0);
+    assert_int_equal(child_result(&c), 0);
+    child_kill(&c);
+}
+
+/* ---- those who dawdle ---- */
+
+static int watch_and_sleep(void *arg) {
+    CHECK_IN_CHILD(!raw_dial(&other, s.path));
+    ceni_wire_watch *b = ceni_wire_begin(&raw_out, CENI_WIRE_WATCH, 1, sizeof *b);
+    *b = (ceni_wire_watch){1, 7};
+    ceni_wire_add(&raw_out, "weights", 7);
+    CHECK_IN_CHILD(!raw_call(&other, NULL, 0));
+    return 0;
+}
+
+static void who_reads_no_notices_is_cut_off(void **state) {
+    child c = child_start(watch_and_sleep, NULL);
+    assert_int_equal(child_result(&c), 0);
+    uint64_t set = raw_set(&me, "x");
+    static uint64_t in[CENI_WIRE_MAX / 8];
+    int fds[CENI_WIRE_FDS];
+    unsigned fd_count, rounds = 0;
+    size_t size;
+    for (; raw_count(&me, CENI_WIRE_RECORD_CLIENT) == 2 && rounds < 100000; rounds++) {
+        assert_int_not_equal(raw_publish(&me, set, "weights", NULL), 0);
+        while (!ceni_wire_receive(me.notices, in, &size, fds, &fd_count, true)) {
+        }
+    }
+    assert_in_range(rounds, 100, 99999); /* some are waited for */
+    child_kill(&c);
+}
+
+static int never_read(void *arg) {
+    CHECK_IN_CHILD(!raw_dial(&other, s.path));
+    ceni_wire_begin(&raw_out, CENI_WIRE_LIST, 1, sizeof(ceni_wire_list));
+    while (!ceni_wire_send(other.socket, &raw_out, NULL, 0, true)) {
+    }
+    return 0;
+}
+
+static void who_reads_no_replies_hinders_nobody(void **state) {
+    child c = child_start(never_read, NULL);
+    assert_int_equal(child_result(&c), 0);
+    assert_int_not_equal(raw_publish(&me, raw_set(&me, "x"), "weights", NULL), 0);
+    assert_int_equal(raw_open(&me, "weights", 0, 0), CEN_OK);
+    child_kill(&c);
+    assert_true(raw_until(&me, CENI_WIRE_RECORD_CLIENT, 1));
+}
+
+/* ---- those who lie ---- */
+
+/* The next request is refused so, and the connection is over after that. */
+static void is_cut_off(const int *fds, unsigned count, const char *why) {
+    assert_int_not_equal(raw_call(&other, fds, count), CEN_OK);
+    assert_non_null(other.reply.why);
+    if (!strstr(other.reply.why, why)) {
+        fail_msg("'%s' does not say '%s'", other.reply.why, why);
+    }
+    assert_int_equal(raw_receive(&other), CEN_ERR_NO_BROKER);
+    raw_hangup(&other);
+}
+
+static void malformed_messages_cut_off(void **state) {
+    ceni_wire_head *head = (ceni_wire_head *)raw_out.data;
+    assert_int_equal(raw_dial(&other, s.path), CEN_OK);
+    ceni_wire_begin(&raw_out, CENI_WIRE_LIST, 1, sizeof(ceni_wire_list));
+    head->type = 77;
+    assert_int_equal(ceni_wire_send(other.socket, &raw_out, NULL, 0, false), CEN_OK);
+    assert_int_not_equal(raw_receive(&other), CEN_OK); /* no reply has that type, either */
+    assert_int_equal(raw_receive(&other), CEN_ERR_NO_BROKER);
+    raw_hangup(&other);
+
+    assert_int_equal(raw_dial(&other, s.path), CEN_OK);
+    assert_int_equal(send(other.socket, "short", 5, 0), 5);
+    assert_int_not_equal(raw_receive(&other), CEN_OK);
+    raw_hangup(&other);
+
+    assert_int_equal(raw_dial(&other, s.path), CEN_OK);
+    ceni_wire_begin(&raw_out, CENI_WIRE_LIST, 1, sizeof(ceni_wire_list));
+    is_cut_off(&other.socket, 1, "with 1 descriptors: 0 to 0");
+
+    assert_int_equal(raw_dial(&other, s.path), CEN_OK);
+    char name[300];
+    memset(name, 'n', sizeof name);
+    ceni_wire_open *b = ceni_wire_begin(&raw_out, CENI_WIRE_OPEN, 2, sizeof *b);
+    b->name_size = sizeof name;
+    ceni_wire_add(&raw_out, name, sizeof name);
+    is_cut_off(NULL, 0, "name of 300 bytes");
+
+    other = (raw){.socket = raw_connect(s.path), .notices = -1};
+    ceni_wire_begin(&raw_out, CENI_WIRE_LIST, 1, sizeof(ceni_wire_list));
+    is_cut_off(NULL, 0, "first message has to be HELLO");
+
+    other = (raw){.socket = raw_connect(s.path), .notices = -1};
+    ceni_wire_hello *h = ceni_wire_begin(&raw_out, CENI_WIRE_HELLO, 1, sizeof *h);
+    *h = (ceni_wire_hello){.version_min = 9, .version_max = 10};
+    head->version = 10;
+    is_cut_off(&other.socket, 1, "the broker speaks version 1, the client 9 to 10");
+
+    other = (raw){.socket = raw_connect(s.path), .notices = -1};
+    int file = raw_page("x", RAW_PAGE, 0);
+    h = ceni_wire_begin(&raw_out, CENI_WIRE_HELLO, 1, sizeof *h);
+    *h = (ceni_wire_hello){.version_min = 1, .version_max = 1};
+    is_cut_off(&file, 1, "without a seqpacket socket");
+    close(file);
+    assert_int_equal(raw_count(&me, CENI_WIRE_RECORD_CLIENT), 1);
+}
+
+static void only_pages_are_kept(void **state) {
+    int pipes[2], device = open("/dev/null", O_RDWR | O_CLOEXEC);
+    assert_int_equal(pipe(pipes), 0);
+    int unsealed = raw_page("x", RAW_PAGE, 0);
+    int small = raw_page("x", RAW_PAGE / 2, F_SEAL_SHRINK);
+    int right = raw_page("x", RAW_PAGE, F_SEAL_SHRINK);
+    const struct {
+        const char *uuid;
+        int fd;
+        const char *why;
+    } wrong[] = {{"HOST-0", pipes[0], "a memfd belongs here"},
+                 {"HOST-0", device, "a memfd belongs here"},
+                 {"HOST-0", unsealed, "not sealed"},
+                 {"HOST-0", small, "its size is another"},
+                 {"GPU-0", right, "a device's memory belongs here"},
+                 {"GPU-0", pipes[0], "a device's memory belongs here"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(raw_send_set(&me, wrong[i].uuid, wrong[i].fd), CEN_ERR_INVALID);
+        assert_non_null(strstr(me.reply.why, wrong[i].why));
+    }
+    assert_int_equal(raw_send_set(&me, "GPU-0", device), CEN_OK);
+    assert_int_equal(raw_send_set(&me, "HOST-0", right), CEN_OK);
+    const int files[] = {pipes[0], pipes[1], device, unsealed, small, right};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        close(files[i]);
+    }
+}
+
+static void a_token_has_to_be_whole_and_new(void **state) {
+    uint64_t set = raw_set(&me, "x"), id = raw_publish(&me, set, "", NULL);
+    assert_int_equal(raw_dial(&other, s.path), CEN_OK);
+    assert_int_equal(raw_open_token(&other, id, 3, 5), CEN_ERR_NOT_FOUND);
+    assert_int_equal(raw_pages(&other, set), CEN_ERR_PERMISSION);
+    assert_int_equal(raw_open_token(&other, id, 3, 4), CEN_OK);
+    assert_int_equal(raw_id(&other, CENI_WIRE_CLOSE, id), CEN_OK);
+    assert_int_equal(raw_id(&me, CENI_WIRE_WITHDRAW, id), CEN_OK);
+    assert_int_equal(raw_open_token(&other, id, 3, 4), CEN_ERR_NOT_FOUND);
+    assert_int_equal(raw_pages(&other, set), CEN_ERR_PERMISSION);
+    raw_hangup(&other);
+}
+
+static void quotas_are_kept(void **state) {
+    raw_hangup(&me);
+    server_end(&s);
+    const cen_broker_options options = {.quota_bytes = 2 * RAW_PAGE, .max_leases = 2};
+    assert_true(server_start(&s, &options, 0));
+    assert_int_equal(raw_dial(&me, s.path), CEN_OK);
+    uint64_t set = raw_set(&me, "x");
+    assert_int_not_equal(raw_set(&me, "y"), 0);
+    assert_int_equal(raw_set(&me, "z"), 0);
+    assert_int_equal(me.reply.head.status, CEN_ERR_LIMIT);
+    for (unsigned i = 0; i < 3; i++) {
+        char name[2] = {(char)('a' + i), 0};
+        assert_int_not_equal(raw_publish(&me, set, name, NULL), 0);
+        assert_int_equal(raw_open(&me, name, 0, 0), i < 2 ? CEN_OK : CEN_ERR_LIMIT);
+    }
+}
+
+/* ---- the broker's own troubles ---- */
+
+static void without_descriptors_it_refuses_and_goes_on(void **state) {
+    enum { MANY = 80 };
+    static raw clients[MANY];
+    raw_hangup(&me);
+    server_end(&s);
+    const cen_broker_options options = {.max_clients = 1000};
+    assert_true(server_start(&s, &options, 64));
+    unsigned count = 0;
+    cen_status status = CEN_OK;
+    /* Connections that say nothing: no limit of the user's stops them before the descriptors do. */
+    int sockets[MANY];
+    for (; count < MANY; count++) {
+        sockets[count] = raw_connect(s.path);
+        assert_true(sockets[count] >= 0);
+    }
+    clients[0] = (raw){.socket = sockets[MANY - 1], .notices = -1};
+    status = raw_receive(&clients[0]);
+    assert_true(status == CEN_ERR_LIMIT || status == CEN_ERR_NO_BROKER);
+    for (unsigned i = 0; i < MANY; i++) {
+        close(sockets[i]);
+    }
+    for (unsigned i = 0; i < RAW_PATIENCE_S * 100 && raw_dial(&me, s.path); i++) {
+        raw_hangup(&me);
+        usleep(10000);
+    }
+    assert_int_not_equal(raw_set(&me, "x"), 0);
+}
+
+static void a_broker_that_comes_back_is_told(void **state) {
+    int page = raw_page("again", RAW_PAGE, F_SEAL_SHRINK);
+    assert_int_equal(raw_send_set(&me, "HOST-0", page), CEN_OK);
+    uint64_t set = ((const ceni_wire_set_reply *)me.reply.body)->set;
+    uint64_t id = raw_publish(&me, set, "weights", NULL), client = me.id, secret = me.secret;
+    assert_true(server_kill(&s));
+    assert_int_equal(raw_receive(&me), CEN_ERR_NO_BROKER);
+    raw_hangup(&me);
+    assert_true(server_run(&s, NULL, 0)); /* over the socket's file that the dead one left */
+    me.socket = raw_connect(s.path);
+    assert_int_equal(raw_hello(&me, client, secret), CEN_OK);
+    assert_false(me.resumed);
+    ceni_wire_set *b = ceni_wire_begin(&raw_out, CENI_WIRE_SET, 9, sizeof *b);
+    *b = (ceni_wire_set){.set = set, .bytes = RAW_PAGE, .page_bytes = RAW_PAGE, .page_count = 1};
+    b->again = 1;
+    strcpy(b->uuid, "HOST-0");
+    assert_int_equal(raw_call(&me, &page, 1), CEN_OK);
+    close(page);
+    ceni_wire_publish *p = ceni_wire_begin(&raw_out, CENI_WIRE_PUBLISH, 10, sizeof *p);
+    *p = (ceni_wire_publish){.set = set, .export_id = id, .version = 1, .token = {3, 4}};
+    p->flags = CENI_WIRE_AGAIN;
+    p->name_size = 7;
+    p->directory_size = 3;
+    ceni_wire_add(&raw_out, "weights", 7);
+    ceni_wire_add(&raw_out, "dir", 3);
+    assert_int_equal(raw_call(&me, NULL, 0), CEN_OK);
+    assert_int_equal(raw_open(&me, "weights", 0, 0), CEN_OK);
+    assert_int_equal(raw_pages(&me, set), CEN_OK);
+    assert_string_equal(map_page(&me, PROT_READ), "again");
+}
+
+static void a_place_is_taken_only_if_nobody_has_it(void **state) {
+    cen_broker *broker;
+    cen_broker_options options = {.size = sizeof options, .socket = s.path};
+    assert_int_equal(cen_broker_create(&options, &broker), CEN_ERR_BUSY);
+    char path[128];
+    snprintf(path, sizeof path, "%s/file", s.folder);
+    close(open(path, O_CREAT | O_WRONLY, 0600));
+    options.socket = path;
+    assert_int_equal(cen_broker_create(&options, &broker), CEN_ERR_IO);
+    assert_non_null(strstr(cen_log_last_error(), "no socket"));
+    assert_int_equal(unlink(path), 0);
+    options.mode = 0640;
+    assert_int_equal(cen_broker_create(&options, &broker), CEN_OK);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0640);
+    assert_string_equal(cen_broker_socket(broker), path);
+    cen_broker_stop(broker);
+    assert_int_equal(cen_broker_run(broker), CEN_OK);
+    cen_broker_destroy(broker);
+    assert_int_not_equal(stat(path, &st), 0);
+    options.listen_fd = 1;
+    assert_int_equal(cen_broker_create(&options, &broker), CEN_ERR_INVALID);
+}
+
+/* ---- containers ---- */
+
+/* 77: not permitted here. The process that has the lease is the first of its PID namespace, and
+ * tells its number outside to who kills it. */
+static int open_from_namespaces(void *arg) {
+    pid_t *inner = arg;
+    if (unshare(CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET)) {
+        return 77;
+    }
+    int said[2];
+    char result;
+    CHECK_IN_CHILD(!pipe(said));
+    *inner = fork();
+    if (!*inner) {
+        result = (char)open_weights(arg);
+        _exit(write(said[1], &result, 1) == 1 ? (pause(), 0) : 1);
+    }
+    return read(said[0], &result, 1) == 1 ? result : 1;
+}
+
+static void isolated_namespaces_share_and_die(void **state) {
+    uint64_t id = raw_publish(&me, raw_set(&me, "x"), "weights", NULL);
+    pid_t *inner =
+        mmap(NULL, sizeof *inner, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    child c = child_start(open_from_namespaces, inner);
+    int result = child_result(&c);
+    if (result == 77) {
+        child_kill(&c);
+        print_message("skipped: unshare of user, PID and network namespaces is not permitted\n");
+        skip();
+    }
+    assert_int_equal(result, 0);
+    assert_int_equal(raw_count(&me, CENI_WIRE_RECORD_LEASE), 1);
+    assert_int_equal(raw_id(&me, CENI_WIRE_WITHDRAW, id), CEN_OK);
+    kill(*inner, SIGKILL);
+    assert_true(raw_hear(&me, CEN_SHARE_IDLE));
+    assert_int_equal(me.notice.unclean, 0);
+    child_kill(&c);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
+    const struct CMUnitTest tests[] = {
+        TEST(two_processes_share_a_page),
+        TEST(another_user_gets_what_the_list_grants),
+        TEST(a_killed_client_leaves_no_lease),
+        TEST(a_closed_socket_is_no_death),
+        TEST(a_process_resumes_its_connection),
+        TEST(a_dead_publishers_pages_stay_with_readers),
+        TEST(an_open_waits_until_the_name_is_there),
+        TEST(who_reads_no_notices_is_cut_off),
+        TEST(who_reads_no_replies_hinders_nobody),
+        TEST(malformed_messages_cut_off),
+        TEST(only_pages_are_kept),
+        TEST(a_token_has_to_be_whole_and_new),
+        TEST(quotas_are_kept),
+        TEST(without_descriptors_it_refuses_and_goes_on),
+        TEST(a_broker_that_comes_back_is_told),
+        TEST(a_place_is_taken_only_if_nobody_has_it),
+        TEST(isolated_namespaces_share_and_die),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
