@@ -22,6 +22,8 @@ const cli_command cli_commands[] = {
      cmd_holders},
     {"revoke", "[--withdraw] [--socket PATH] NAME[@VERSION]|#ID...",
      "takes back what processes share", cmd_revoke},
+    {"serve", "[--socket PATH] [--mode MODE] [--quota SIZE] [--quota-user NAME=SIZE]",
+     "the broker through which processes share device memory", cmd_serve},
     {"help", "[COMMAND | --commands]", "what the commands do", cmd_help},
     {0},
 };

@@ -140,12 +140,12 @@ static unsigned take_descriptors(struct msghdr *message, int *fds, bool *lost) {
     return count;
 }
 
-cen_status ceni_wire_receive_part(int socket, void *buffer, size_t room, size_t *size, int *fds,
-                                  unsigned *fd_count, bool dont_wait) {
+cen_status ceni_wire_receive(int socket, void *buffer, size_t *size, int *fds, unsigned *fd_count,
+                             bool dont_wait) {
     if (ceni_fault(CENI_FAULT_IO)) {
         return failed("receiving", EIO);
     }
-    struct iovec part = {.iov_base = buffer, .iov_len = room};
+    struct iovec part = {.iov_base = buffer, .iov_len = CENI_WIRE_MAX};
     control ancillary;
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     message.msg_control = &ancillary;
@@ -182,9 +182,4 @@ cen_status ceni_wire_receive_part(int socket, void *buffer, size_t room, size_t 
     *fd_count = count;
     *size = (size_t)got;
     return CEN_OK;
-}
-
-cen_status ceni_wire_receive(int socket, void *buffer, size_t *size, int *fds, unsigned *fd_count,
-                             bool dont_wait) {
-    return ceni_wire_receive_part(socket, buffer, CENI_WIRE_MAX, size, fds, fd_count, dont_wait);
 }

@@ -458,11 +458,13 @@ static int open_from_namespaces(void *arg) {
     int said[2];
     char result;
     CHECK_IN_CHILD(!pipe(said));
-    *inner = fork();
-    if (!*inner) {
+    pid_t pid = fork();
+    if (!pid) {
         result = (char)open_weights(arg);
         _exit(write(said[1], &result, 1) == 1 ? (pause(), 0) : 1);
     }
+    CHECK_IN_CHILD(pid > 0);
+    *inner = pid;
     return read(said[0], &result, 1) == 1 ? result : 1;
 }
 
@@ -480,6 +482,7 @@ static void isolated_namespaces_share_and_die(void **state) {
     assert_int_equal(result, 0);
     assert_int_equal(raw_count(&me, CENI_WIRE_RECORD_LEASE), 1);
     assert_int_equal(raw_id(&me, CENI_WIRE_WITHDRAW, id), CEN_OK);
+    assert_true(*inner > 0);
     kill(*inner, SIGKILL);
     assert_true(raw_hear(&me, CEN_SHARE_IDLE));
     assert_int_equal(me.notice.unclean, 0);
