@@ -53,7 +53,8 @@ void ceni_wire_fail(ceni_wire_builder *builder, enum ceni_wire_type type, uint32
                     cen_status status, const char *why) {
     char text[256];
     ceni_wire_begin(builder, type, seq, 0);
-    ((ceni_wire_head *)builder->data)->status = status;
+    ceni_wire_head *head = (void *)builder->data;
+    head->status = status;
     snprintf(text, sizeof text, "%s", why);
     ceni_one_line(text);
     ceni_wire_add(builder, text, strlen(text) + 1);
@@ -140,12 +141,12 @@ static unsigned take_descriptors(struct msghdr *message, int *fds, bool *lost) {
     return count;
 }
 
-cen_status ceni_wire_receive(int socket, void *buffer, size_t *size, int *fds, unsigned *fd_count,
-                             bool dont_wait) {
+cen_status ceni_wire_receive_part(int socket, void *buffer, size_t room, size_t *size, int *fds,
+                                  unsigned *fd_count, bool dont_wait) {
     if (ceni_fault(CENI_FAULT_IO)) {
         return failed("receiving", EIO);
     }
-    struct iovec part = {.iov_base = buffer, .iov_len = CENI_WIRE_MAX};
+    struct iovec part = {.iov_base = buffer, .iov_len = room};
     control ancillary;
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     message.msg_control = &ancillary;
@@ -182,4 +183,9 @@ cen_status ceni_wire_receive(int socket, void *buffer, size_t *size, int *fds, u
     *fd_count = count;
     *size = (size_t)got;
     return CEN_OK;
+}
+
+cen_status ceni_wire_receive(int socket, void *buffer, size_t *size, int *fds, unsigned *fd_count,
+                             bool dont_wait) {
+    return ceni_wire_receive_part(socket, buffer, CENI_WIRE_MAX, size, fds, fd_count, dont_wait);
 }
