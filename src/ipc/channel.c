@@ -27,12 +27,13 @@ cen_status ceni_channel_open(ceni_channel *channel, int socket, uint32_t timeout
     return CEN_OK;
 }
 
-cen_status ceni_channel_wait(int socket, bool read, uint64_t end_ns) {
+/* Until one of them is ready. */
+static cen_status wait_any(const ceni_channel *c, struct pollfd *fds, nfds_t count,
+                           const char *what) {
     for (;;) {
         uint64_t now = ceni_now_ns();
-        struct pollfd fd = {.fd = socket, .events = read ? POLLIN : POLLOUT};
-        uint64_t left = now >= end_ns ? 0 : (end_ns - now + 999999) / 1000000;
-        int ready = poll(&fd, 1, left > INT32_MAX ? INT32_MAX : (int)left);
+        uint64_t left = now >= c->end_ns ? 0 : (c->end_ns - now + 999999) / 1000000;
+        int ready = poll(fds, count, left > INT32_MAX ? INT32_MAX : (int)left);
         if (ready > 0) {
             return CEN_OK;
         }
@@ -40,10 +41,20 @@ cen_status ceni_channel_wait(int socket, bool read, uint64_t end_ns) {
             return ceni_fail(CEN_ERR_IO, "share: waiting for the other end: %s", strerror(errno));
         }
         if (!ready && !left) {
-            return ceni_fail(CEN_ERR_IO, "share: the other end did not %s in time",
-                             read ? "send" : "read");
+            return ceni_fail(CEN_ERR_IO, "share: the other end did not %s in time", what);
         }
     }
+}
+
+static cen_status wait_for(const ceni_channel *c, bool read) {
+    struct pollfd fd = {.fd = c->socket, .events = read ? POLLIN : POLLOUT};
+    return wait_any(c, &fd, 1, read ? "send" : "read");
+}
+
+cen_status ceni_channel_await(const ceni_channel *channel, int socket) {
+    struct pollfd fds[2] = {{.fd = socket, .events = POLLIN},
+                            {.fd = channel->socket, .events = POLLRDHUP}};
+    return wait_any(channel, fds, 2, "answer");
 }
 
 static cen_status closed(void) {
@@ -58,7 +69,7 @@ static cen_status send_first(const ceni_channel *c, const ceni_wire_builder *bui
         if (status != CEN_ERR_NOT_READY) {
             return status == CEN_ERR_NO_BROKER ? closed() : status;
         }
-        status = ceni_channel_wait(c->socket, false, c->end_ns);
+        status = wait_for(c, false);
         if (status) {
             return status;
         }
@@ -75,7 +86,7 @@ static cen_status send_bytes(const ceni_channel *c, const uint8_t *at, size_t le
         }
         at += sent > 0 ? sent : 0;
         left -= sent > 0 ? (size_t)sent : 0;
-        cen_status status = sent < 0 ? ceni_channel_wait(c->socket, false, c->end_ns) : CEN_OK;
+        cen_status status = sent < 0 ? wait_for(c, false) : CEN_OK;
         if (status) {
             return status;
         }
@@ -105,7 +116,7 @@ cen_status ceni_channel_send(const ceni_channel *channel, const ceni_wire_builde
 
 static cen_status receive_bytes(const ceni_channel *c, uint8_t *at, size_t left) {
     while (left) {
-        cen_status status = ceni_channel_wait(c->socket, true, c->end_ns);
+        cen_status status = wait_for(c, true);
         if (status) {
             return status;
         }
@@ -143,7 +154,7 @@ cen_status ceni_channel_receive(const ceni_channel *channel, void *buffer, size_
     size_t room = channel->stream ? sizeof(ceni_wire_head) : CENI_WIRE_MAX;
     cen_status status;
     do {
-        status = ceni_channel_wait(channel->socket, true, channel->end_ns);
+        status = wait_for(channel, true);
         if (!status) {
             status = ceni_wire_receive_part(channel->socket, buffer, room, size, fds, count, true);
         }

@@ -19,7 +19,7 @@ cen_status ceni_channel_send(const ceni_channel *channel, const ceni_wire_builde
 /* Into a buffer as ceni_wire_receive's. Nothing is left open on failure. */
 cen_status ceni_channel_receive(const ceni_channel *channel, void *buffer, size_t *size, int *fds,
                                 unsigned *count);
-/* Waits until the socket can be read or written. */
-cen_status ceni_channel_wait(int socket, bool read, uint64_t end_ns);
+/* Waits until `socket`, one of the two processes' own, can be read, or the channel is closed. */
+cen_status ceni_channel_await(const ceni_channel *channel, int socket);
 
 #endif

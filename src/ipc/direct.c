@@ -177,7 +177,7 @@ static cen_status send_pages(parcel *p) {
 /* Until the receiver says that it has it. */
 static cen_status wait_taken(parcel *p) {
     uint8_t byte = 0;
-    cen_status status = ceni_channel_wait(p->lease[0], true, p->channel.end_ns);
+    cen_status status = ceni_channel_await(&p->channel, p->lease[0]);
     if (status) {
         return status;
     }
