@@ -58,11 +58,8 @@ int cmd_replay(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_holders(int argc, char **argv);
-<<<<<<< HEAD
 int cmd_revoke(int argc, char **argv);
-=======
 int cmd_serve(int argc, char **argv);
->>>>>>> broker
 int cmd_help(int argc, char **argv);
 
 #endif
