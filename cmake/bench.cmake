@@ -3,7 +3,8 @@
 # into bench/ of the build. bench_common is what they share, and the peers that can be linked. What
 # bench/gpu/ has is run by hand, on a GPU.
 
-add_library(bench_common STATIC bench/bench.c bench/month_svg.c bench/peers/async.c)
+add_library(bench_common STATIC bench/bench.c bench/month_svg.c bench/peers/async.c
+  bench/peers/handles.c)
 target_include_directories(bench_common PUBLIC ${CMAKE_SOURCE_DIR})
 target_compile_definitions(bench_common PRIVATE _GNU_SOURCE)
 target_link_libraries(bench_common PUBLIC ${CMAKE_DL_LIBS})

@@ -53,7 +53,8 @@ void ceni_wire_fail(ceni_wire_builder *builder, enum ceni_wire_type type, uint32
                     cen_status status, const char *why) {
     char text[256];
     ceni_wire_begin(builder, type, seq, 0);
-    ((ceni_wire_head *)builder->data)->status = status;
+    ceni_wire_head *head = (void *)builder->data;
+    head->status = status;
     snprintf(text, sizeof text, "%s", why);
     ceni_one_line(text);
     ceni_wire_add(builder, text, strlen(text) + 1);
