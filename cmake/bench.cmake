@@ -37,3 +37,8 @@ foreach(name ${malloc_loops})
   target_link_libraries(${name} PRIVATE bench_common)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
 endforeach()
+
+# What bench/bench_stacks.py loads into Python.
+add_library(stacks_probe MODULE bench/stacks/probe.c)
+target_link_libraries(stacks_probe PRIVATE bench_common cenote_shared)
+set_target_properties(stacks_probe PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
