@@ -17,6 +17,15 @@
 #include "ledger/file.h"
 #include "trace/emit_gather.h"
 
+#define CENI_LEDGER_RECENT 2048
+
+/* A stack that was noted lately, for who does not hold the lock. Its two words are loaded and
+ * stored one by one: one without the other gives no mark that anybody has. */
+typedef struct ceni_ledger_recent {
+    _Atomic uint64_t mark; /* xor id */
+    _Atomic uint64_t id;
+} ceni_ledger_recent;
+
 struct cen_ledger {
     pthread_mutex_t lock;
     unsigned forks; /* how often this process's line had forked when it was made */
@@ -30,6 +39,7 @@ struct cen_ledger {
     cen_ledger_options options;
     ceni_map strings, stacks; /* hash -> id */
     ceni_map holdings;        /* stack and device -> index */
+    ceni_ledger_recent recent[CENI_LEDGER_RECENT];
     ceni_module_list modules;
     int64_t held[CEN_LEDGER_DEVICES]; /* of summed kinds */
     bool told;                        /* that there is no room: once is enough */

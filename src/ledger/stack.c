@@ -1,6 +1,7 @@
-/* Stacks of a ledger: each once, by 64 bits of hash, as in a trace. A stack that is known costs its
- * unwinding and a look into a map; only a new one is taken apart into (module, offset), without the
- * lock, since the loader's own is needed for that. */
+/* Stacks of a ledger: each once, by 64 bits of hash, as in a trace. One that was noted lately is
+ * recognised by its mark, without a lock and before its frames are named. Any other that is known
+ * costs its names and a look into a map; only a new one is taken apart into (module, offset),
+ * without the lock, since the loader's own is needed for that. */
 #include "ledger/ledger_int.h"
 
 #include <stdio.h>
@@ -170,23 +171,44 @@ static uint32_t intern(cen_ledger *l, const cen_frame *named, size_t named_count
     return id;
 }
 
+/* ---- stacks noted lately; without the lock ---- */
+
+static uint32_t recall(cen_ledger *l, uint64_t mark) {
+    ceni_ledger_recent *r = &l->recent[mark % CENI_LEDGER_RECENT];
+    uint64_t id = atomic_load_explicit(&r->id, memory_order_relaxed);
+    uint64_t its = atomic_load_explicit(&r->mark, memory_order_relaxed) ^ id;
+    return its == mark ? (uint32_t)id : CEN_LEDGER_NO_STACK;
+}
+
+static void remember(cen_ledger *l, uint64_t mark, uint32_t id) {
+    ceni_ledger_recent *r = &l->recent[mark % CENI_LEDGER_RECENT];
+    atomic_store_explicit(&r->id, id, memory_order_relaxed);
+    atomic_store_explicit(&r->mark, mark ^ id, memory_order_relaxed);
+}
+
 uint32_t cen_ledger_stack_here(cen_ledger *l, unsigned skip) {
     if (ceni_ledger_check(l, "cen_ledger_stack_here")) {
         return CEN_LEDGER_NO_STACK;
     }
     ceni_raw_stack s;
-    s.named_count = s.native_count = 0;
-    if (l->options.stack_fn) {
-        size_t count = l->options.stack_fn(l->options.stack_arg, s.named, CENI_NAMED_MAX);
-        s.named_count = count < CENI_NAMED_MAX ? count : CENI_NAMED_MAX;
-    }
+    s.native_count = 0;
     if (l->options.stacks == CEN_TRACE_NATIVE_STACKS) {
         ceni_gather_native(&s, (size_t)skip + 1);
     }
+    ceni_gather_mark(&s, l->options.stack_fn);
+    uint32_t id = s.mark ? recall(l, s.mark) : CEN_LEDGER_NO_STACK;
+    if (id != CEN_LEDGER_NO_STACK) {
+        return id;
+    }
+    ceni_gather_named(&s, l->options.stack_fn, l->options.stack_arg);
     if (!s.named_count && !s.native_count) {
         return CEN_LEDGER_NO_STACK;
     }
-    return intern(l, s.named, s.named_count, s.native, s.native_count, ceni_gather_hash(&s));
+    id = intern(l, s.named, s.named_count, s.native, s.native_count, ceni_gather_hash(&s));
+    if (s.mark && id != CEN_LEDGER_NO_STACK) {
+        remember(l, s.mark, id);
+    }
+    return id;
 }
 
 uint32_t cen_ledger_stack(cen_ledger *l, const cen_frame *frames, size_t count) {

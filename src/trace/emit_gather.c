@@ -2,6 +2,7 @@
 #include "trace/emit_gather.h"
 
 #include "base/mem.h"
+#include "trace/emit_python.h"
 
 #include <elf.h>
 #include <pthread.h>
@@ -156,6 +157,26 @@ __attribute__((noinline)) void ceni_gather_native(ceni_raw_stack *stack, size_t 
     if (u.keep) {
         u.keep->count = stack->native_count;
         memcpy(u.keep->native, stack->native, stack->native_count * sizeof *stack->native);
+    }
+}
+
+void ceni_gather_mark(ceni_raw_stack *s, cen_trace_stack_fn names) {
+    uint64_t mark = 0;
+    bool known = !names || (names == cen_trace_python_frames && ceni_python_hash_here(&mark));
+    if (known && s->native_count) {
+        mark = XXH3_64bits_withSeed(s->native, s->native_count * sizeof *s->native, mark);
+    }
+    s->mark = known ? mark : 0;
+}
+
+void ceni_gather_named(ceni_raw_stack *s, cen_trace_stack_fn names, void *arg) {
+    size_t count = names ? names(arg, s->named, CENI_NAMED_MAX) : 0;
+    s->named_count = count < CENI_NAMED_MAX ? count : CENI_NAMED_MAX;
+    for (size_t i = 0; s->mark && i < s->named_count; i++) {
+        if (!strcmp(s->named[i].file, CENI_NO_TEXT) ||
+            !strcmp(s->named[i].function, CENI_NO_TEXT)) {
+            s->mark = 0;
+        }
     }
 }
 

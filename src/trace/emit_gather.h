@@ -18,10 +18,16 @@ typedef struct ceni_raw_stack {
     size_t named_count, native_count;
     cen_frame named[CENI_NAMED_MAX];
     uintptr_t native[CENI_NATIVE_MAX]; /* places within the calls, innermost first */
+    uint64_t mark;                     /* tells it apart before its frames are named; 0: unknown */
 } ceni_raw_stack;
 
 /* Fills `native`, without the caller's `skip` innermost frames; 0: the caller is the first. */
 void ceni_gather_native(ceni_raw_stack *stack, size_t skip);
+/* Sets `mark`, where what `names` gives can be told apart without calling it. `native` is filled.
+ * Stacks of one mark have the same hash, but not the other way round. */
+void ceni_gather_mark(ceni_raw_stack *stack, cen_trace_stack_fn names);
+/* Fills `named`. The mark is taken back from a stack that may have more names later. */
+void ceni_gather_named(ceni_raw_stack *stack, cen_trace_stack_fn names, void *arg);
 /* Tells stacks apart; what the names say counts, not where they lie. */
 uint64_t ceni_gather_hash(const ceni_raw_stack *stack);
 

@@ -10,6 +10,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/map.h"
@@ -24,6 +25,7 @@ typedef void *object;
     X(int, PyGILState_Check, (void))                                                               \
     X(object, PyGILState_GetThisThreadState, (void))                                               \
     X(int, PyCode_Addr2Line, (object code, int offset))                                            \
+    X(ssize_t, PyObject_Hash, (object of))                                                         \
     X(object, PyThreadState_GetFrame, (object thread))                                             \
     X(object, PyFrame_GetBack, (object frame))                                                     \
     X(object, PyFrame_GetCode, (object frame))                                                     \
@@ -49,7 +51,7 @@ typedef struct code_names {
 
 static struct {
     pthread_mutex_t lock;
-    bool found;
+    atomic_bool found; /* set last, and for good */
     ceni_python raw;
     ceni_map codes; /* code object: code_names */
 } known = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -62,6 +64,9 @@ static bool find(void *function, const char *name) {
 
 /* The interpreter may be loaded after the first call. Py_Version is there from 3.11 on. */
 static bool find_python(void) {
+    if (atomic_load_explicit(&known.found, memory_order_acquire)) {
+        return true;
+    }
     pthread_mutex_lock(&known.lock);
     const unsigned long *version = known.found ? NULL : dlsym(RTLD_DEFAULT, "Py_Version");
     if (version) {
@@ -72,7 +77,9 @@ static bool find_python(void) {
         known.raw = (ceni_python){.version = (unsigned)(*version >> 16),
                                   .code_type = dlsym(RTLD_DEFAULT, "PyCode_Type"),
                                   .text_type = dlsym(RTLD_DEFAULT, "PyUnicode_Type"),
-                                  .line_of = python.PyCode_Addr2Line};
+                                  .bytes_type = dlsym(RTLD_DEFAULT, "PyBytes_Type"),
+                                  .line_of = python.PyCode_Addr2Line,
+                                  .hash_of = python.PyObject_Hash};
         known.found = all;
     }
     bool found = known.found;
@@ -142,11 +149,15 @@ static size_t ask(object thread, cen_frame *frames, size_t capacity) {
     return count;
 }
 
+/* The state of the calling thread, its own whether it holds the lock or not; NULL: Python does not
+ * know it. */
+static object thread_here(void) {
+    return find_python() && python.Py_IsInitialized() ? python.PyGILState_GetThisThreadState()
+                                                      : NULL;
+}
+
 size_t cen_trace_python_frames(void *arg, cen_frame *frames, size_t capacity) {
-    if (!frames || !find_python() || !python.Py_IsInitialized()) {
-        return 0;
-    }
-    object thread = python.PyGILState_GetThisThreadState(); /* this thread's own, lock or not */
+    object thread = frames ? thread_here() : NULL;
     if (!thread) {
         return 0;
     }
@@ -154,4 +165,13 @@ size_t cen_trace_python_frames(void *arg, cen_frame *frames, size_t capacity) {
         return ceni_python_read(&known.raw, thread, frames, capacity);
     }
     return python.PyGILState_Check() ? ask(thread, frames, capacity) : 0;
+}
+
+bool ceni_python_hash_here(uint64_t *hash) {
+    object thread = thread_here();
+    if (!thread) {
+        *hash = 0;
+        return true;
+    }
+    return ceni_python_is_known(known.raw.version) && ceni_python_hash(&known.raw, thread, hash);
 }

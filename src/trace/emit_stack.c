@@ -125,9 +125,20 @@ static uint32_t find_or_add(const ceni_raw_stack *s, uint64_t hash) {
     return id;
 }
 
+/* ---- what a thread saw lately: by a stack's mark, or if it has none by its hash ---- */
+
+static ceni_stack_seen *seen_at(ceni_ring *ring, uint64_t known_by) {
+    return &ring->seen[known_by % CENI_STACK_CACHE];
+}
+
+static uint32_t seen_before(ceni_ring *ring, uint64_t known_by, uint32_t generation) {
+    const ceni_stack_seen *seen = seen_at(ring, known_by);
+    return seen->hash == known_by && seen->generation == generation ? seen->id : CENI_FILE_NONE;
+}
+
 uint32_t ceni_stack_here(ceni_ring *ring, uint32_t *generation) {
     ceni_raw_stack s;
-    s.named_count = s.native_count = 0;
+    s.native_count = 0;
     pthread_mutex_lock(&table.lock);
     cen_trace_options options = table.options;
     bool open = table.open;
@@ -136,27 +147,30 @@ uint32_t ceni_stack_here(ceni_ring *ring, uint32_t *generation) {
     if (!open) {
         return CENI_FILE_NONE;
     }
-    if (options.stack_fn) {
-        size_t count = options.stack_fn(options.stack_arg, s.named, CENI_NAMED_MAX);
-        s.named_count = count < CENI_NAMED_MAX ? count : CENI_NAMED_MAX;
-    }
     if (options.stacks == CEN_TRACE_NATIVE_STACKS) {
         ceni_gather_native(&s, SKIP);
     }
+    ceni_gather_mark(&s, options.stack_fn);
+    uint32_t id = s.mark ? seen_before(ring, s.mark, *generation) : CENI_FILE_NONE;
+    if (id != CENI_FILE_NONE) {
+        return id;
+    }
+    ceni_gather_named(&s, options.stack_fn, options.stack_arg);
     if (!s.named_count && !s.native_count) {
         return CENI_FILE_NONE;
     }
     uint64_t hash = ceni_gather_hash(&s);
-    ceni_stack_seen *seen = &ring->seen[hash % CENI_STACK_CACHE];
-    if (seen->hash == hash && seen->generation == *generation) {
-        return seen->id;
+    id = s.mark ? CENI_FILE_NONE : seen_before(ring, hash, *generation);
+    if (id != CENI_FILE_NONE) {
+        return id;
     }
     pthread_mutex_lock(&table.lock);
     bool same = table.open && table.generation == *generation;
-    uint32_t id = same ? find_or_add(&s, hash) : CENI_FILE_NONE;
+    id = same ? find_or_add(&s, hash) : CENI_FILE_NONE;
     pthread_mutex_unlock(&table.lock);
     if (id != CENI_FILE_NONE) {
-        *seen = (ceni_stack_seen){hash, id, *generation};
+        uint64_t known_by = s.mark ? s.mark : hash;
+        *seen_at(ring, known_by) = (ceni_stack_seen){known_by, id, *generation};
     }
     return id;
 }

@@ -22,7 +22,7 @@
 
 /* A stack seen by this thread: of the trace `generation`. */
 typedef struct ceni_stack_seen {
-    uint64_t hash;
+    uint64_t hash; /* or its mark */
     uint32_t id, generation;
 } ceni_stack_seen;
 
