@@ -134,13 +134,15 @@ def check_late_name(ledger):
     call, handle, skip = ledger.here()
     function = function_of("<cell 1>", "f", 0, 0)
     function.__code__ = function.__code__.replace(co_qualname="".join(["verw", "öhnt"]))
-    before = [function(call, handle, skip) for _ in range(3)]
     as_utf8 = ctypes.pythonapi.PyUnicode_AsUTF8
     as_utf8.restype, as_utf8.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    as_utf8(function.__code__.co_qualname)
-    after = function(call, handle, skip)
-    named = ledger.stacks([*before, after])
-    if named[after][0][1] != "verwöhnt" or any(named[n][0][1] not in ("?", "verwöhnt") for n in before):
+    got = []
+    for turn in range(4):
+        if turn == 2:
+            as_utf8(function.__code__.co_qualname)
+        got.append(function(call, handle, skip))
+    named = ledger.stacks(got)
+    if [named[n][0][1] for n in got] not in (["?", "?", "verwöhnt", "verwöhnt"], ["verwöhnt"] * 4):
         fail(f"a name that is known late is {named}")
 
 
