@@ -19,6 +19,8 @@ const cli_command cli_commands[] = {
      "[--torch] [--no-stacks] [--json FILE] -- COMMAND",
      "runs a program and says what device memory it holds", cmd_run},
     {"holders", "[--device N] [--json]", "who holds the memory of each GPU", cmd_holders},
+    {"serve", "[--socket PATH] [--mode MODE] [--quota SIZE] [--quota-user NAME=SIZE]",
+     "the broker through which processes share device memory", cmd_serve},
     {"help", "[COMMAND | --commands]", "what the commands do", cmd_help},
     {0},
 };

@@ -39,6 +39,10 @@ foreach(section 1 3 5 7)
   endif()
 endforeach()
 
+# Units of the system's broker and of a user's. Where systemd looks for them is up to the prefix:
+# /usr and /usr/local are right, others need a link.
+install(DIRECTORY packaging/systemd/ DESTINATION lib/systemd)
+
 # All that the README leads to: tests/checks/install.sh follows its links.
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR}

@@ -324,11 +324,14 @@ cen_status ceni_state_on_publish(ceni_state *s, uint32_t client, const ceni_wire
                                  int *fds) {
     const ceni_wire_publish *b = m->body;
     uint32_t index;
-    bool reader;
+    bool reader = false;
     cen_status status = find_set(s, client, b, &index, &reader);
-    status = status ? status : check_descriptors(s, b, fds);
-    ceni_set *set = status ? NULL : ceni_set_at(s, index);
-    bool listed = set && set->listed;
+    if (status) {
+        return status;
+    }
+    ceni_set *set = ceni_set_at(s, index);
+    bool listed = set->listed;
+    status = check_descriptors(s, b, fds);
     status = status ? status : take_access(s, set, m);
     if (status) {
         return status;

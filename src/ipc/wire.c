@@ -22,7 +22,7 @@ static void *extend(ceni_wire_builder *builder, size_t size) {
         return NULL;
     }
     size_t padded = (size + 7) / 8 * 8;
-    uint8_t *at = (uint8_t *)builder->data + builder->size;
+    uint8_t *at = builder->data + builder->size;
     memset(at, 0, padded);
     builder->size += padded;
     ceni_wire_head *head = (ceni_wire_head *)builder->data;

@@ -254,7 +254,7 @@ cen_status ceni_wire_check(const void *data, size_t size, unsigned fds, enum cen
 
 /* A message being built; `size` grows. Too long a one fails at the end. */
 typedef struct ceni_wire_builder {
-    uint64_t data[CENI_WIRE_MAX / 8];
+    _Alignas(8) uint8_t data[CENI_WIRE_MAX];
     size_t size;
     bool overflow;
 } ceni_wire_builder;

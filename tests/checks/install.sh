@@ -16,7 +16,8 @@ mv "$temp/stage/opt/cenote" "$temp/moved"
 root=$temp/moved
 lib=$(dirname "$(find "$root" -name libcenote.so)")
 for file in bin/cenote include/cenote/cenote.h share/bash-completion/completions/cenote share/man/man1/cenote.1 \
-    lib/cenote/libcenote_preload.so share/doc/cenote/docs/explain.md share/doc/cenote/docs/replay.md; do
+    lib/cenote/libcenote_preload.so lib/systemd/system/cenote.service lib/systemd/user/cenote.socket \
+    share/doc/cenote/docs/explain.md share/doc/cenote/docs/replay.md; do
     [ -e "$root/$file" ] || { echo "not installed: $file" >&2; exit 1; }
 done
 (cd "$temp" && "$root/bin/cenote" run -- true) || { echo "cenote run does not find what was installed" >&2; exit 1; }
