@@ -3,5 +3,5 @@
 
 if(NOT CENOTE_SANITIZE)
   add_test(NAME broker_model COMMAND ${CMAKE_SOURCE_DIR}/tests/model/run.sh ${CMAKE_BINARY_DIR}/broker_model)
-  set_tests_properties(broker_model PROPERTIES LABELS model SKIP_RETURN_CODE 77 TIMEOUT 900)
+  set_tests_properties(broker_model PROPERTIES LABELS model SKIP_RETURN_CODE 77 TIMEOUT 1800)
 endif()

@@ -102,10 +102,7 @@ inline settle() {
         over = over || export == CLOSED;
 #endif
         announced = 0;
-        export = NONE;
-        kept = 0;
-        again = 0;
-        unclean = 0
+        export = NONE; kept = 0; again = 0; unclean = 0
     :: else
     fi;
     if
@@ -120,10 +117,7 @@ inline settle() {
 
 /* The client's process is dead, or, where that is never told, its connection ended. */
 inline gone() {
-    known[c] = 0;
-    opened[c] = 0;
-    pending[c] = 0;
-    listed[c] = 0;
+    known[c] = 0; pending[c] = 0; opened[c] = 0; listed[c] = 0;
     if
     :: lease[c] ->
         lease[c] = 0;
@@ -162,27 +156,16 @@ inline match(who) {
 
 inline lose_all() {
     up = 0;
-    set = 0;
-    publisher = 0;
-    export = NONE;
-    kept = 0;
-    again = 0;
-    unclean = 0;
-    owed = NONE;
-    over = 0;
-    announced = 0;
+    set = 0; publisher = 0; owed = NONE; over = 0;
+    export = NONE; kept = 0; again = 0; unclean = 0; announced = 0;
     for (i : 0 .. 2) {
-        known[i] = 0;
-        lease[i] = 0;
-        pending[i] = 0;
-        opened[i] = 0;
-        listed[i] = 0;
+        known[i] = 0; lease[i] = 0; pending[i] = 0; opened[i] = 0; listed[i] = 0
     }
+    i = 0;
     hang_up(P);
     hang_up(R);
     link[P] = (link[P] == UP || link[P] == CUT -> CUT : OFF);
-    link[R] = (link[R] == UP || link[R] == CUT -> CUT : OFF);
-    i = 0
+    link[R] = (link[R] == UP || link[R] == CUT -> CUT : OFF)
 }
 
 /* The broker may die here, with what it sent so far. */
@@ -226,12 +209,9 @@ inline handle() {
         ok = arg && known[c]; /* whether it goes on where it was */
         known[c] = 1
     :: type == SET || type == SET_AGAIN ->
-        set = 1;
-        publisher = 1
+        set = 1; publisher = 1
     :: type == PUBLISH ->
-        export = OPENABLE;
-        announced = 1;
-        kept = arg
+        export = OPENABLE; announced = 1; kept = arg
     :: type == PUBLISH_AGAIN ->
         if
         :: arg -> export = CLOSED
@@ -244,9 +224,7 @@ inline handle() {
         :: !arg -> export = OPENABLE
 #endif
         fi;
-        announced = 1;
-        kept = keeps;
-        again = 1;
+        announced = 1; kept = keeps; again = 1;
         match(R);
         match(X)
     :: type == HOLD_AGAIN -> /* a reader's only where there is no other */
@@ -258,8 +236,7 @@ inline handle() {
 #else
             export = OPENABLE;
 #endif
-            kept = keeps;
-            again = 1;
+            kept = keeps; again = 1;
             match(R);
             match(X)
         :: else
@@ -273,9 +250,7 @@ inline handle() {
         if
         :: ok ->
             assert(!refused && granted(c));
-            lease[c] = 1;
-            opened[c] = 1;
-            listed[c] = 1
+            lease[c] = 1; opened[c] = 1; listed[c] = 1
         :: else
         fi
     :: type == LEASE ->
@@ -297,10 +272,7 @@ inline handle() {
 #endif
         assert(!ok || (set && granted(c)))
     :: type == CLOSE ->
-        lease[c] = 0;
-        pending[c] = 0;
-        opened[c] = 0;
-        listed[c] = 0
+        lease[c] = 0; pending[c] = 0; opened[c] = 0; listed[c] = 0
     :: type == WITHDRAW -> on_withdraw()
     :: type == DROP ->
         publisher = 0;
@@ -312,12 +284,7 @@ inline handle() {
 }
 
 inline forget() {
-    event = 0;
-    type = 0;
-    arg = 0;
-    left = 0;
-    clean = 0;
-    c = 0
+    event = 0; type = 0; arg = 0; left = 0; clean = 0; c = 0
 }
 
 inline answer() {
