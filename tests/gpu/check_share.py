@@ -71,8 +71,6 @@ def said(text, *arguments, **options):
 def gpu():
     import torch
 
-    import cenote.torch
-
     if not torch.cuda.is_available():
         raise Skip("no GPU")
     return torch
