@@ -22,6 +22,7 @@ ERR_DEVICE_MEMORY = -3
 ERR_UNSUPPORTED = -5
 ERR_FORMAT = -17
 ERR_NOT_FOUND = -19
+ERR_NO_BROKER = -22
 
 
 class Error(RuntimeError):

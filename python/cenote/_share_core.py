@@ -66,6 +66,13 @@ def access_list(entries: Access) -> List[_lib.ShareAccess]:
     return listed
 
 
+def _ended(status: int) -> None:
+    """What a finaliser's call gave: Python prints what is raised. A broker that is gone hears of it
+    when it is back."""
+    if status != _lib.ERR_NO_BROKER:
+        check(status)
+
+
 class Connection:
     """A cen_share and the devices that its memory lies on; closed when nothing refers to it."""
 
@@ -105,11 +112,14 @@ class Connection:
     def __del__(self) -> None:
         if not self.here:
             return
-        if threading.get_ident() == self.notice_thread:  # which cannot wait for itself
-            revived = self
-            threading.Thread(target=lambda: revived._close()).start()
+        self.away(self._close)
+
+    def away(self, function: Callable[[], None]) -> None:
+        """Calls it, on another thread if this is the one that hears notices, which must not wait."""
+        if threading.get_ident() == self.notice_thread:
+            threading.Thread(target=function).start()
         else:
-            self._close()
+            function()
 
 
 class Block:
@@ -125,7 +135,7 @@ class Block:
 
     def __del__(self) -> None:
         if self.set.connection.here:
-            library().cen_share_free(self.set.handle, self.address, self._stream_of())
+            _ended(library().cen_share_free(self.set.handle, self.address, self._stream_of()))
 
 
 class Set:
@@ -167,10 +177,13 @@ class Set:
         return address.value
 
     def __del__(self) -> None:
-        if self.handle is None or self.kept or not self.connection.here:
-            return
-        if self.finish is None or self.finish():
-            library().cen_share_set_destroy(self.handle)
+        if self.handle is not None and not self.kept and self.connection.here:
+            self.connection.away(self._destroy)
+
+    def _destroy(self) -> None:
+        if self.connection.here and (self.finish is None or self.finish()):
+            handle, self.handle = self.handle, None
+            _ended(library().cen_share_set_destroy(handle))
 
 
 class Item(NamedTuple):
@@ -231,7 +244,7 @@ class Lease:
 
     def __del__(self) -> None:
         if self.connection.here:
-            library().cen_share_close(self._handle, self._stream_of())
+            _ended(library().cen_share_close(self._handle, self._stream_of()))
 
 
 def default_stream() -> int:

@@ -122,7 +122,8 @@ class Export:
         if self._set is not None:
             if not self._set.kept and self._share.open_here:
                 status = library().cen_share_withdraw(self._share.handle, self.id)
-                if status != _lib.ERR_NOT_FOUND:  # somebody else withdrew it
+                # Somebody else may have withdrawn it; a broker that is gone hears of it when it is back.
+                if status not in (_lib.ERR_NOT_FOUND, _lib.ERR_NO_BROKER):
                     check(status)
             self._drop()
 

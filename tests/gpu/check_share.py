@@ -71,8 +71,6 @@ def said(text, *arguments, **options):
 def gpu():
     import torch
 
-    import cenote.torch
-
     if not torch.cuda.is_available():
         raise Skip("no GPU")
     return torch
@@ -204,6 +202,7 @@ def arrays_for_whatever_reads_the_interface():
 @check
 def producer_killed_three_generations():
     torch = gpu()
+    import cenote.torch
 
     with Broker():
         produce = """
@@ -213,8 +212,6 @@ def producer_killed_three_generations():
             print(sum(float(w.double().sum()) for w in weights.values()))
             sys.stdin.read()
         """
-        import cenote.torch
-
         total = lambda t: sum(float(w.double().sum()) for w in t.values())
         kept = []
         for generation in range(3):
@@ -350,10 +347,12 @@ def the_brokers_end_takes_nothing():
     with Broker() as broker:
         cenote.torch.share(torch.arange(1000, device="cuda"), "x")
         there = cenote.torch.open("x")
+        heard = []
+        cenote.connect().on_notice = heard.append
         broker.kill()
         assert torch.equal(there.cpu(), torch.arange(1000))
         broker.start()
-        until(lambda: [e for e in cenote.connect().list().exports if e.name == b"x"])
+        until(lambda: [n for n in heard if n.kind == cenote.NoticeKind.BROKER_BACK])
         assert said("print(int(cenote.torch.open('x', wait=30).sum()))") == "499500"
 
 

@@ -93,6 +93,7 @@ class Layout(unittest.TestCase):
             "CEN_ERR_UNSUPPORTED": _lib.ERR_UNSUPPORTED,
             "CEN_ERR_FORMAT": _lib.ERR_FORMAT,
             "CEN_ERR_NOT_FOUND": _lib.ERR_NOT_FOUND,
+            "CEN_ERR_NO_BROKER": _lib.ERR_NO_BROKER,
             "CEN_SHARE_WRITE": _share_core.WRITE,
             "CEN_SHARE_META_MAX": _share_layout.META_MAX,
             "CEN_SHARE_TOKEN_SIZE": ctypes.sizeof(_lib.ShareExportInfo) - _lib.ShareExportInfo.token.offset,

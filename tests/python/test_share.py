@@ -141,6 +141,18 @@ class Plain(Sharing):
         self.share.withdraw("kept")
         self.assertTrue(until(lambda: not self.share.list().exports))
 
+    def test_closing_ends_what_is_not_kept(self):
+        with cenote.Share() as publisher:
+            with publisher.share(b"kept", "kept", keep=True), publisher.share(b"not", "not"):
+                pass
+            with self.assertRaises(cenote.Error):
+                self.share.open("not")
+            self.assertEqual(bytes(self.share.open("kept").array), b"kept")
+            token = publisher.share(b"parcel", once=True).token
+        self.assertEqual(bytes(self.share.open("kept").array), b"kept")
+        self.assertEqual(bytes(self.share.open(token).array), b"parcel")
+        self.share.withdraw("kept")
+
     def test_the_publisher_is_killed_and_readers_keep_everything(self):
         publisher = self.child("cenote.share(b'alive', 'mortal'); print('up'); sys.stdin.read()")
         self.assertEqual(self.line(publisher), "up")

@@ -319,6 +319,19 @@ class TorchShare(unittest.TestCase):
             held = lambda: sum(s.bytes for s in cenote.connect().list().sets)
             self.assertTrue(until(lambda: held() <= 2 * _queues.SET_BYTES), held())
 
+    def test_sets_go_with_what_was_in_them(self):
+        self.queue_processes()
+        dumps, loads = multiprocessing.reduction.ForkingPickler.dumps, multiprocessing.reduction.ForkingPickler.loads
+        held = lambda: sum(s.bytes for s in cenote.connect().list().sets)
+        tensors = [torch.ones(_queues.SET_BYTES, dtype=torch.uint8) for _ in range(3)]
+        data = [bytes(dumps(tensor)) for tensor in tensors]
+        self.assertGreaterEqual(held(), 3 * _queues.SET_BYTES)
+        del tensors
+        got = [loads(one) for one in data]  # the parcels hold it until here, and these now
+        self.assertEqual([int(one[-1]) for one in got], [1] * 3)
+        del got
+        self.assertTrue(until(lambda: held() <= _queues.SET_BYTES), held())
+
     def test_results_of_autograd_are_refused(self):
         self.queue_processes()
         with self.assertRaisesRegex(RuntimeError, "detach"):
