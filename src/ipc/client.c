@@ -105,17 +105,11 @@ static cen_status get_memory(cen_share *share) {
                            : CEN_OK;
 }
 
-static void close_fd(int *fd) {
-    if (*fd >= 0) {
-        close(*fd);
-        *fd = -1;
-    }
-}
-
 static void free_share(cen_share *share) {
-    close_fd(&share->socket);
-    close_fd(&share->notices);
-    close_fd(&share->wake);
+    ceni_client_hang_up(share);
+    if (share->wake >= 0) {
+        close(share->wake);
+    }
     ceni_map_free(&share->exports);
     ceni_map_free(&share->named);
     ceni_map_free(&share->leases);
@@ -183,6 +177,16 @@ cen_status cen_share_connect(const cen_share_options *options, cen_share **out) 
     return CEN_OK;
 }
 
+/* A broker that is there may not be left with what only the end of the process would end. */
+static void reach_broker(cen_share *share) {
+    if (!share->options.no_broker && !atomic_load(&share->connected)) {
+        ceni_client_hang_up(share);
+        if (ceni_client_come_back(share)) {
+            ceni_log(CEN_LOG_INFO, "disconnect: there is no broker to tell");
+        }
+    }
+}
+
 /* Views first: their leases are told to be over before the sets are. */
 static void let_go(cen_share *share) {
     pthread_mutex_lock(&share->lock);
@@ -211,10 +215,20 @@ static void let_go(cen_share *share) {
         }
     }
     pthread_mutex_unlock(&share->lock);
+    ceni_import_sweep(share);
     pthread_mutex_lock(&share->wire);
     ceni_client_flush(share);
+    bool resumed;
+    if (share->told && !share->options.no_broker) { /* the connection broke: once more over another,
+                                                       if there is somebody who knows of all this */
+        ceni_client_hang_up(share);
+        cen_status expected = ceni_log_expect(CEN_ERR_NO_BROKER);
+        if (!ceni_client_dial(share, &resumed) && resumed && !ceni_client_reconcile(share)) {
+            ceni_client_flush(share);
+        }
+        ceni_log_expect(expected);
+    }
     pthread_mutex_unlock(&share->wire);
-    ceni_import_sweep(share);
 }
 
 void cen_share_disconnect(cen_share *share) {
@@ -224,6 +238,9 @@ void cen_share_disconnect(cen_share *share) {
     atomic_store(&share->stopping, true);
     ceni_share_wake(share);
     pthread_join(share->thread, NULL);
+    pthread_mutex_lock(&share->wire);
+    reach_broker(share);
+    pthread_mutex_unlock(&share->wire);
     let_go(share);
     while (share->directs) {
         ceni_direct *direct = share->directs;

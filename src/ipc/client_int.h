@@ -246,6 +246,11 @@ cen_status ceni_client_tell(cen_share *share, enum ceni_wire_type type, uint64_t
 void ceni_reply_close(ceni_reply *reply);
 /* Sends what is queued; while there is no connection it stays queued. */
 void ceni_client_flush(cen_share *share);
+/* Looks for the broker again: one that knows this client gets what it was not told yet, one that
+ * does not is told how things are. That none listens is not logged. */
+cen_status ceni_client_come_back(cen_share *share);
+/* Closes the connection. Only for the thread, or when it has ended. */
+void ceni_client_hang_up(cen_share *share);
 /* The connection is of no more use. */
 void ceni_client_lose(cen_share *share);
 

@@ -162,6 +162,19 @@ void ceni_client_flush(cen_share *share) {
 
 /* ---- the connection ---- */
 
+static void forget_socket(int *fd) {
+    if (*fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+}
+
+void ceni_client_hang_up(cen_share *share) {
+    atomic_store(&share->connected, false);
+    forget_socket(&share->socket);
+    forget_socket(&share->notices);
+}
+
 static cen_status dial_failed(const cen_share *share, int error) {
     switch (error) {
     case ENOENT:
@@ -277,4 +290,19 @@ cen_status ceni_client_dial(cen_share *share, bool *resumed) {
     share->notices = ends[0];
     atomic_store(&share->connected, true);
     return CEN_OK;
+}
+
+cen_status ceni_client_come_back(cen_share *share) {
+    cen_status expected = ceni_log_expect(CEN_ERR_NO_BROKER);
+    bool resumed = false;
+    cen_status status = ceni_client_dial(share, &resumed);
+    if (!status) {
+        status = resumed ? ceni_client_reconcile(share) : ceni_client_announce(share);
+    }
+    status = status ? status : ceni_client_watches(share);
+    if (status) {
+        ceni_client_hang_up(share);
+    }
+    ceni_log_expect(expected);
+    return status;
 }

@@ -219,18 +219,9 @@ typedef struct loop {
     size_t capacity;
 } loop;
 
-static void forget_socket(int *fd) {
-    if (*fd >= 0) {
-        close(*fd);
-        *fd = -1;
-    }
-}
-
 static void hang_up(cen_share *share, loop *l) {
     pthread_mutex_lock(&share->wire);
-    atomic_store(&share->connected, false);
-    forget_socket(&share->socket);
-    forget_socket(&share->notices);
+    ceni_client_hang_up(share);
     pthread_mutex_unlock(&share->wire);
     l->retry_ms = RETRY_MIN_MS;
     l->retry_at = ceni_now_ns() + (uint64_t)RETRY_MIN_MS * 1000000;
@@ -238,28 +229,10 @@ static void hang_up(cen_share *share, loop *l) {
     give_notice(share, CEN_SHARE_BROKER_GONE, 0, 0, "");
 }
 
-/* What a broker that knows this client was not told yet it is told now; one that does not is told
- * how things are. */
-static cen_status come_back(cen_share *share) {
-    bool resumed = false;
-    cen_status status = ceni_client_dial(share, &resumed);
-    if (!status) {
-        status = resumed ? ceni_client_reconcile(share) : ceni_client_announce(share);
-    }
-    return status ? status : ceni_client_watches(share);
-}
-
 static void look_for_broker(cen_share *share, loop *l) {
-    cen_status expected = ceni_log_expect(CEN_ERR_NO_BROKER);
     pthread_mutex_lock(&share->wire);
-    cen_status status = come_back(share);
-    if (status) {
-        atomic_store(&share->connected, false);
-        forget_socket(&share->socket);
-        forget_socket(&share->notices);
-    }
+    cen_status status = ceni_client_come_back(share);
     pthread_mutex_unlock(&share->wire);
-    ceni_log_expect(expected);
     if (status) {
         l->retry_ms = l->retry_ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : l->retry_ms * 2;
         l->retry_at = ceni_now_ns() + (uint64_t)l->retry_ms * 1000000;

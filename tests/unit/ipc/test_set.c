@@ -289,10 +289,12 @@ static int sweep(cen_device *from, cen_device *to, arm_fn arm, int which) {
     uint64_t bytes[2] = {free_bytes(from), free_bytes(to)};
     unsigned files = open_files();
     int n = 0, failed = 0, well = 0;
-    while (well < 3 && n < 500) { /* threads interleave: not each run makes as many calls */
+    while (well < 8 && n < 500) { /* threads interleave: not each run makes as many calls */
         arm(from, to, which, ++n);
         cen_status status = share_once(from, to);
         arm(from, to, which, 0);
+        OK(cen_stream_sync(from, 0)); /* records under way hold their event's file */
+        OK(cen_stream_sync(to, 0));
         if (free_bytes(from) != bytes[0] || free_bytes(to) != bytes[1] || open_files() != files) {
             fail_msg("with call %d of %d failing (%s), something is left", n, which,
                      cen_status_name(status));
