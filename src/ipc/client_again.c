@@ -59,7 +59,7 @@ static cen_status change_watch(cen_share *share, const char *name,
             pthread_mutex_lock(&share->lock);
             link = find_watch(share, name);
             watch = *link;
-            *link = watch->next;
+            *link = watch ? watch->next : NULL;
             ceni_free(watch);
             pthread_mutex_unlock(&share->lock);
         }

@@ -16,6 +16,7 @@ enum {
     EXPORT_SIZE = 1 + 8 + 8 + 16,
     LEGACY_SIZE = 1 + 4 + 64 + 4 + 6 + 6,
     CHECK_SIZE = 4,
+    NO_DIGIT = 255,
     MOST = LEGACY_SIZE + CHECK_SIZE
 };
 
@@ -27,7 +28,7 @@ _Static_assert(sizeof prefix + (MOST * 4 + 2) / 3 <= CEN_SHARE_TOKEN_SIZE, "");
 static struct {
     pthread_once_t once;
     uint64_t id;
-    int8_t values[256]; /* of digits; -1 */
+    uint8_t values[256]; /* of digits; NO_DIGIT */
 } machine = {.once = PTHREAD_ONCE_INIT};
 
 /* One boot of one machine: handles and ids do not outlive it. All containers of it agree. */
@@ -39,9 +40,9 @@ static void learn_machine(void) {
         close(fd);
         machine.id = got > 0 ? XXH64(text, (size_t)got, 0) : 0;
     }
-    memset(machine.values, -1, sizeof machine.values);
+    memset(machine.values, NO_DIGIT, sizeof machine.values);
     for (int i = 0; i < 64; i++) {
-        machine.values[(unsigned char)digits[i]] = (int8_t)i;
+        machine.values[(unsigned char)digits[i]] = (uint8_t)i;
     }
 }
 
@@ -86,11 +87,11 @@ static size_t decode(const char *text, uint8_t data[MOST]) {
         return 0;
     }
     for (size_t i = 0, out = 0; i < length; i++) {
-        int value = machine.values[(unsigned char)text[i]];
-        if (value < 0) {
+        uint32_t value = machine.values[(unsigned char)text[i]];
+        if (value == NO_DIGIT) {
             return 0;
         }
-        word = word << 6 | (uint32_t)value;
+        word = word << 6 | value;
         if (i % 4) {
             data[out++] = (uint8_t)(word >> (6 - 2 * (i % 4)));
         }
