@@ -4,14 +4,19 @@
 #define AGENT_MAIN_H
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -328,6 +333,44 @@ static cen_status agent_fork(agent_state *s, const agent_words *w) {
     return waitpid(pid, &status, 0) == pid && !status ? CEN_OK : CEN_ERR_CORRUPT;
 }
 
+/* deny: from now on what looks into other processes kills this one, as containers may not do it. */
+static cen_status agent_deny(agent_state *s, const agent_words *w) {
+#define AGENT_DENIED(number)                                                                       \
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),                                             \
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), /* the number of the call */
+        AGENT_DENIED(438),                     /* pidfd_getfd */
+        AGENT_DENIED(SYS_ptrace),
+        AGENT_DENIED(SYS_process_vm_readv),
+        AGENT_DENIED(SYS_process_vm_writev),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+                   prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0)
+               ? CEN_ERR_UNSUPPORTED
+               : CEN_OK;
+}
+
+/* foreign: exports memory that is of no set; the text is why that fails. */
+static cen_status agent_foreign(agent_state *s, const agent_words *w) {
+    cen_pool *pool;
+    void *at;
+    cen_share_export_info info;
+    cen_status status = cen_pool_create(s->device, NULL, &pool);
+    status = status ? status : cen_pool_alloc(pool, 4096, 0, &at);
+    if (status) {
+        return status;
+    }
+    cen_share_item item = {.name = "weights", .addr = (cen_addr)(uintptr_t)at, .bytes = 4096};
+    status = cen_share_export(s->share, &item, 1, NULL, &info);
+    snprintf(s->text, sizeof s->text, "%s", cen_log_last_error());
+    (void)cen_pool_free(pool, at, 0);
+    (void)cen_pool_destroy(pool);
+    return status;
+}
+
 /* arm N: dies at the N-th step of the protocol from now; steps: how many it went through since. */
 enum { AGENT_STEPS_MOST = 1 << 20 };
 static cen_status agent_arm(agent_state *s, const agent_words *w) {
@@ -392,6 +435,7 @@ static const struct {
     {"become", agent_become},   {"fork", agent_fork},
     {"send", agent_send},       {"receive", agent_receive},
     {"arm", agent_arm},         {"steps", agent_steps},
+    {"deny", agent_deny},       {"foreign", agent_foreign},
 };
 
 static cen_status agent_do(agent_state *s, const agent_words *w, int socket) {
