@@ -1,7 +1,8 @@
 """cenote: a GPU memory runtime. A thin face over libcenote.so; docs/python.md is the guide.
 
-Device and Pool are cenote's own pool from Python; `trace` records what a process does; explain says
-why memory ran out. cenote.torch, cenote.cupy and cenote.numba put the pool behind those frameworks.
+Device and Pool are cenote's own pool from Python; share and open let processes have arrays in common;
+`trace` records what a process does; explain says why memory ran out. cenote.torch, cenote.cupy and
+cenote.numba put the pool behind those frameworks.
 """
 
 from cenote import trace
@@ -9,22 +10,37 @@ from cenote._device import Device, DeviceProps, MemoryInfo, device_count
 from cenote._explain import Explanation, explain
 from cenote._lib import Error, OutOfMemoryError, library
 from cenote._pool import Block, BlockState, Pool, PoolStats
+from cenote._share import Share, connect, open, revoke, share, watch, withdraw
+from cenote._share_layout import DeviceArray
+from cenote._share_objects import Export, Notice, NoticeKind, View
 
 __all__ = [
     "Block",
     "BlockState",
     "Device",
+    "DeviceArray",
     "DeviceProps",
     "Error",
     "Explanation",
+    "Export",
     "MemoryInfo",
+    "Notice",
+    "NoticeKind",
     "OutOfMemoryError",
     "Pool",
     "PoolStats",
+    "Share",
+    "View",
     "__version__",
+    "connect",
     "device_count",
     "explain",
+    "open",
+    "revoke",
+    "share",
     "trace",
+    "watch",
+    "withdraw",
 ]
 
 __version__: str

@@ -8,7 +8,7 @@ import ctypes
 import functools
 import os
 from ctypes import POINTER, c_bool, c_char, c_char_p, c_double, c_int, c_size_t
-from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import c_uint, c_uint8, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -19,7 +19,10 @@ SONAME = f"libcenote.so.{INTERFACE}"
 OK = 0
 ERR_HOST_MEMORY = -2
 ERR_DEVICE_MEMORY = -3
+ERR_UNSUPPORTED = -5
+ERR_FORMAT = -17
 ERR_NOT_FOUND = -19
+ERR_NO_BROKER = -22
 
 
 class Error(RuntimeError):
@@ -182,6 +185,160 @@ class FrameworksPools(ctypes.Structure):
     _fields_ = [("pools", c_void_p * 64)]
 
 
+class ShareNotice(ctypes.Structure):
+    """cen_share_notice."""
+
+    _fields_ = [
+        ("kind", c_int),
+        ("export_id", c_uint64),
+        ("version", c_uint64),
+        ("name", c_char_p),
+    ]
+
+
+#: The notice of cen_share_options.
+SHARE_NOTICE = ctypes.CFUNCTYPE(None, c_void_p, POINTER(ShareNotice))
+
+
+class ShareOptions(ctypes.Structure):
+    """cen_share_options."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("socket", c_char_p),
+        ("label", c_char_p),
+        ("no_broker", c_bool),
+        ("timeout_ms", c_uint32),
+        ("notice", SHARE_NOTICE),
+        ("notice_arg", c_void_p),
+    ]
+
+
+class ShareItem(ctypes.Structure):
+    """cen_share_item."""
+
+    _fields_ = [
+        ("name", c_char_p),
+        ("addr", c_uint64),
+        ("bytes", c_uint64),
+        ("meta", c_void_p),
+        ("meta_bytes", c_size_t),
+    ]
+
+
+class ShareAccess(ctypes.Structure):
+    """cen_share_access."""
+
+    _fields_ = [("who", c_int), ("id", c_uint32), ("write", c_bool)]
+
+
+class ShareExportOptions(ctypes.Structure):
+    """cen_share_export_options."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("name", c_char_p),
+        ("access", POINTER(ShareAccess)),
+        ("access_count", c_size_t),
+        ("keep", c_bool),
+        ("keep_older", c_bool),
+        ("once", c_bool),
+        ("once_ttl_ms", c_uint32),
+        ("stream", c_size_t),
+        ("synced", c_bool),
+    ]
+
+
+class ShareExportInfo(ctypes.Structure):
+    """cen_share_export_info."""
+
+    _fields_ = [("id", c_uint64), ("version", c_uint64), ("token", c_char * 128)]
+
+
+class ShareViewInfo(ctypes.Structure):
+    """cen_share_view_info."""
+
+    _fields_ = [
+        ("export_id", c_uint64),
+        ("version", c_uint64),
+        ("name", c_char_p),
+        ("items", c_size_t),
+        ("bytes", c_uint64),
+        ("set_addr", c_uint64),
+        ("set_bytes", c_uint64),
+        ("writable", c_bool),
+        ("revoked", c_bool),
+        ("device_uuid", c_char * 48),
+    ]
+
+
+class ShareClientInfo(ctypes.Structure):
+    """cen_share_client_info."""
+
+    _fields_ = [
+        ("id", c_uint64),
+        ("pid", c_int),
+        ("uid", c_uint32),
+        ("gid", c_uint32),
+        ("label", c_char * 64),
+        ("container", c_char * 64),
+        ("connected", c_bool),
+    ]
+
+
+class ShareSetInfo(ctypes.Structure):
+    """cen_share_set_info."""
+
+    _fields_ = [
+        ("id", c_uint64),
+        ("bytes", c_uint64),
+        ("pages", c_uint32),
+        ("uid", c_uint32),
+        ("publisher", c_uint64),
+        ("publisher_pid", c_int),
+        ("device_uuid", c_char * 48),
+        ("exports", c_uint32),
+        ("importers", c_uint32),
+    ]
+
+
+class ShareExportListing(ctypes.Structure):
+    """cen_share_export_listing."""
+
+    _fields_ = [
+        ("id", c_uint64),
+        ("set", c_uint64),
+        ("version", c_uint64),
+        ("name", c_char * 256),
+        ("keep", c_bool),
+        ("withdrawn", c_bool),
+        ("revoked", c_bool),
+        ("written", c_bool),
+        ("leases", c_uint32),
+    ]
+
+
+class ShareLeaseInfo(ctypes.Structure):
+    """cen_share_lease_info."""
+
+    _fields_ = [("client", c_uint64), ("export_id", c_uint64), ("write", c_bool)]
+
+
+class ShareList(ctypes.Structure):
+    """cen_share_list."""
+
+    _fields_ = [
+        ("clients", POINTER(ShareClientInfo)),
+        ("client_count", c_size_t),
+        ("sets", POINTER(ShareSetInfo)),
+        ("set_count", c_size_t),
+        ("exports", POINTER(ShareExportListing)),
+        ("export_count", c_size_t),
+        ("leases", POINTER(ShareLeaseInfo)),
+        ("lease_count", c_size_t),
+    ]
+
+
 _stream = c_size_t
 _handle = c_void_p
 _status = c_int
@@ -217,6 +374,40 @@ PROTOTYPES: Dict[str, Tuple[Any, List[Any]]] = {
     "cen_pool_verify": (_status, [_handle]),
     "cen_frameworks_malloc": (c_void_p, [POINTER(FrameworksPools), c_size_t, c_int]),
     "cen_frameworks_free": (None, [POINTER(FrameworksPools), c_void_p, c_int]),
+    "cen_share_connect": (_status, [POINTER(ShareOptions), POINTER(_handle)]),
+    "cen_share_disconnect": (None, [_handle]),
+    "cen_share_set_create": (_status, [_handle, _handle, c_uint64, c_uint64, POINTER(_handle)]),
+    "cen_share_set_destroy": (_status, [_handle]),
+    "cen_share_set_range": (_status, [_handle, POINTER(c_uint64), POINTER(c_uint64)]),
+    "cen_share_alloc": (_status, [_handle, c_uint64, POINTER(c_uint64)]),
+    "cen_share_free": (_status, [_handle, c_uint64, _stream]),
+    "cen_share_export": (
+        _status,
+        [
+            _handle,
+            POINTER(ShareItem),
+            c_size_t,
+            POINTER(ShareExportOptions),
+            POINTER(ShareExportInfo),
+        ],
+    ),
+    "cen_share_mark": (_status, [_handle, c_uint64, _stream]),
+    "cen_share_withdraw": (_status, [_handle, c_uint64]),
+    "cen_share_revoke": (_status, [_handle, c_uint64]),
+    "cen_share_open": (
+        _status,
+        [_handle, _handle, c_char_p, c_uint, c_uint32, POINTER(_handle)],
+    ),
+    "cen_share_close": (_status, [_handle, _stream]),
+    "cen_share_view_get_info": (_status, [_handle, POINTER(ShareViewInfo)]),
+    "cen_share_view_item": (_status, [_handle, c_size_t, POINTER(ShareItem)]),
+    "cen_share_view_find": (_status, [_handle, c_char_p, POINTER(ShareItem)]),
+    "cen_share_wait": (_status, [_handle, _stream]),
+    "cen_share_watch": (_status, [_handle, c_char_p, c_bool]),
+    "cen_share_send": (_status, [_handle, c_uint64, c_int, c_uint32]),
+    "cen_share_receive": (_status, [_handle, _handle, c_int, c_uint32, POINTER(_handle)]),
+    "cen_share_list_read": (_status, [_handle, POINTER(POINTER(ShareList))]),
+    "cen_share_list_free": (None, [POINTER(ShareList)]),
     "cen_trace_start": (_status, [c_char_p, POINTER(TraceOptions)]),
     "cen_trace_stop": (_status, []),
     "cen_trace_flush": (_status, []),

@@ -10,7 +10,8 @@ import unittest
 from pathlib import Path
 
 import support
-from cenote import BlockState, _lib
+import cenote
+from cenote import BlockState, _lib, _share_core, _share_layout
 
 # The ctypes that stand for a C type that is no pointer.
 SCALARS = {
@@ -18,7 +19,9 @@ SCALARS = {
     "cen_stream": ctypes.c_size_t,
     "uint64_t": ctypes.c_uint64,
     "cen_addr": ctypes.c_uint64,
+    "uint32_t": ctypes.c_uint32,
     "uint8_t": ctypes.c_uint8,
+    "unsigned": ctypes.c_uint,
     "bool": ctypes.c_bool,
     "int": ctypes.c_int,
     "cen_status": ctypes.c_int,
@@ -87,7 +90,15 @@ class Layout(unittest.TestCase):
             "CEN_OK": _lib.OK,
             "CEN_ERR_HOST_MEMORY": _lib.ERR_HOST_MEMORY,
             "CEN_ERR_DEVICE_MEMORY": _lib.ERR_DEVICE_MEMORY,
+            "CEN_ERR_UNSUPPORTED": _lib.ERR_UNSUPPORTED,
+            "CEN_ERR_FORMAT": _lib.ERR_FORMAT,
             "CEN_ERR_NOT_FOUND": _lib.ERR_NOT_FOUND,
+            "CEN_ERR_NO_BROKER": _lib.ERR_NO_BROKER,
+            "CEN_SHARE_WRITE": _share_core.WRITE,
+            "CEN_SHARE_META_MAX": _share_layout.META_MAX,
+            "CEN_SHARE_TOKEN_SIZE": ctypes.sizeof(_lib.ShareExportInfo) - _lib.ShareExportInfo.token.offset,
+            **{f"CEN_SHARE_{kind.name}": int(kind) for kind in cenote.NoticeKind},
+            **{f"CEN_SHARE_{who.upper()}": number for who, number in _share_core.WHO.items()},
             "CEN_TRACE_NATIVE_STACKS": 1,
             **{f"CEN_POOL_{state.name}": int(state) for state in BlockState},
         }

@@ -9,6 +9,9 @@ memory_summary, memory snapshots, peaks, memory fractions, empty_cache) is said 
 record_stream, CUDA graphs, torch.compile and mempools work as they do with torch's own allocator.
 When memory runs out, torch.OutOfMemoryError says why in the words of `cenote explain`.
 
+cenote.torch.share and open let processes have tensors in common, share_queues makes queues do so; that
+needs no enable().
+
 `with cenote.torch.pool():` puts cenote beneath a torch.cuda.MemPool instead, where torch caches above
 it. docs/python.md has the rest.
 """
@@ -24,8 +27,22 @@ import torch
 
 from cenote import _lib
 from cenote.torch._build import BuildError, shim
+from cenote.torch._queues import share_memory_, share_queues
+from cenote.torch._share import Tensors, open, share
 
-__all__ = ["BuildError", "enable", "enabled", "pool", "pool_stats", "step"]
+__all__ = [
+    "BuildError",
+    "Tensors",
+    "enable",
+    "enabled",
+    "open",
+    "pool",
+    "pool_stats",
+    "share",
+    "share_memory_",
+    "share_queues",
+    "step",
+]
 
 #: Blocks from this size on are noted with the Python stack that asked for them: stacks="large".
 LARGE_BYTES = 1 << 20

@@ -1,6 +1,8 @@
-"""The C++ shim behind cenote.torch: built once for each torch that is installed, then kept.
+"""The C++ shims behind cenote.torch: built once for each torch that is installed, then kept.
 
-torch's C++ interface differs from version to version, so the shim is compiled where it is used: with
+One is the allocator's, the other, small and without CUDA, moves a storage to other memory.
+
+torch's C++ interface differs from version to version, so a shim is compiled where it is used: with
 the C++ compiler ($CXX, else g++), torch's own headers and those of CUDA's runtime. What was built lies
 in $CENOTE_CACHE, else $XDG_CACHE_HOME/cenote or ~/.cache/cenote, under a name that stands for torch's
 version, the sources and the library; processes that start at once build it once.
@@ -16,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Iterator, List
+from typing import Iterator, List, NamedTuple, Tuple
 
 import torch
 
@@ -24,7 +26,20 @@ from cenote import _lib
 
 SOURCES = Path(__file__).with_name("csrc")
 
-#: torch's versions that the shim was written against.
+
+class Shim(NamedTuple):
+    """What one is built from; `libraries` of torch's."""
+
+    name: str
+    folder: Path
+    libraries: Tuple[str, ...]
+    needs_cuda: bool
+
+
+ALLOCATOR = Shim("torch", SOURCES, ("torch_cuda", "torch_cpu", "c10_cuda", "c10"), True)
+STORAGE = Shim("torch_storage", SOURCES / "storage", ("c10",), False)
+
+#: torch's versions that the allocator's shim was written against.
 TORCH_FIRST, TORCH_LAST = (2, 11), (2, 11)
 
 
@@ -81,19 +96,19 @@ def _check_torch() -> None:
         )
 
 
-def _sources() -> List[Path]:
-    return sorted(SOURCES.glob("*.cpp"))
+def _sources(kind: Shim) -> List[Path]:
+    return sorted(kind.folder.glob("*.cpp"))
 
 
-def _name() -> str:
+def _name(kind: Shim) -> str:
     digest = hashlib.sha256()
-    for file in [*_sources(), *sorted(SOURCES.glob("*.h"))]:
+    for file in [*_sources(kind), *sorted(kind.folder.glob("*.h"))]:
         digest.update(file.read_bytes())
     for file in sorted((library_headers() / "cenote").glob("*.h")):
         digest.update(file.read_bytes())
     digest.update(f"{_lib.path()} {torch.__version__} {torch.__file__} {sys.platform}".encode())
     # By its name, frames in it count as cenote's own in stacks.
-    return f"libcenote_torch-{torch.__version__}-{digest.hexdigest()[:16]}.so"
+    return f"libcenote_{kind.name}-{torch.__version__}-{digest.hexdigest()[:16]}.so"
 
 
 def _compiler() -> List[str]:
@@ -115,21 +130,23 @@ def _run(commands: List[List[str]]) -> None:
             raise BuildError(f"{shlex.join(command)} failed:\n{output}")
 
 
-def _build(target: Path) -> None:
+def _build(kind: Shim, target: Path) -> None:
     torch_folder = Path(torch.__file__).resolve().parent
     includes = [f"-I{library_headers()}"]
-    for folder in [torch_folder / "include", *cuda_headers()]:
+    for folder in [torch_folder / "include", *(cuda_headers() if kind.needs_cuda else [])]:
         includes += ["-isystem", str(folder)]
     abi = int(torch.compiled_with_cxx11_abi())
     flags = ["-std=c++17", "-O2", "-fPIC", f"-D_GLIBCXX_USE_CXX11_ABI={abi}", *includes]
     with tempfile.TemporaryDirectory(dir=target.parent) as work:
-        objects = [str(Path(work) / f"{source.stem}.o") for source in _sources()]
-        _run([[*_compiler(), *flags, "-c", str(s), "-o", o] for s, o in zip(_sources(), objects)])
+        sources = _sources(kind)
+        objects = [str(Path(work) / f"{source.stem}.o") for source in sources]
+        _run([[*_compiler(), *flags, "-c", str(s), "-o", o] for s, o in zip(sources, objects)])
         made = str(Path(work) / "shim.so")
         libraries = torch_folder / "lib"
         # The C++ library is torch's, already in the process: some compilers would link one of their own
         # into the shim, and two that share objects crash.
-        links = ["-nodefaultlibs", "-lgcc", "-lc", f"-L{libraries}", "-ltorch_cuda", "-ltorch_cpu", "-lc10_cuda", "-lc10"]
+        links = ["-nodefaultlibs", "-lgcc", "-lc", f"-L{libraries}"]
+        links += [f"-l{library}" for library in kind.libraries]
         links += [os.path.abspath(_lib.path()), f"-Wl,-rpath,{libraries}"]
         links += [f"-Wl,-rpath,{Path(_lib.path()).resolve().parent}"]
         _run([[*_compiler(), "-shared", "-o", made, *objects, *links]])
@@ -143,16 +160,17 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def shim() -> str:
-    """The shim's file, built if it is not there yet. BuildError says what is missing."""
-    _check_torch()
+def shim(kind: Shim = ALLOCATOR) -> str:
+    """A shim's file, built if it is not there yet. BuildError says what is missing."""
+    if kind.needs_cuda:
+        _check_torch()
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        target = folder / _name()
+        target = folder / _name(kind)
         with _locked(folder):
             if not target.is_file():
-                _build(target)
+                _build(kind, target)
     except OSError as error:
         raise BuildError(f"{error.filename}: {error.strerror}; CENOTE_CACHE names another") from None
     return str(target)

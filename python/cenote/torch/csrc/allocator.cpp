@@ -302,8 +302,8 @@ native::ShareableHandle Allocator::shareIpcHandle(void *ptr) {
     }
     TORCH_CHECK_NOT_IMPLEMENTED(
         is_native, "cenote: a CUDA tensor cannot be sent to another process (shareIpcHandle): its "
-                   "memory is mapped page by page, which CUDA IPC does not share. Send it as a CPU "
-                   "tensor, or run this program without cenote.torch");
+                   "memory is mapped page by page, which CUDA IPC does not share. Call "
+                   "cenote.torch.share_queues() before, or send it as a CPU tensor");
     return beside_->shareIpcHandle(ptr);
 }
 

@@ -1,0 +1,450 @@
+#!/usr/bin/env python3
+"""Arrays shared between processes, on the host backend, over a broker that the test starts. The other
+processes are programs of their own, which print what they see."""
+
+import array
+import importlib.util
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import unittest
+
+import support
+from support import MIB, until
+
+import cenote
+from cenote import _share_layout
+
+HAS_NUMPY = importlib.util.find_spec("numpy") is not None
+if HAS_NUMPY:
+    import numpy as np
+
+
+class Sharing(unittest.TestCase):
+    """A broker for the class, and a connection to it for each test."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.broker = support.Broker()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.broker.close()
+
+    def setUp(self):
+        self.share = cenote.Share(label="test")
+        self.children = []
+
+    def tearDown(self):
+        for child in self.children:
+            child.kill()
+            child.wait()
+            child.stdout.close()
+            child.stdin.close()
+        self.share.close()
+
+    def child(self, program, *arguments):
+        """A process that runs `program` with `cenote` imported; next(child) is a line that it printed."""
+        head = f"import sys; sys.path.insert(0, {str(support.PACKAGE)!r}); import cenote\n"
+        child = subprocess.Popen(
+            [sys.executable, "-u", "-c", head + textwrap.dedent(program), *arguments],
+            env=support.clean_environment(CENOTE_BROKER=self.broker.socket, PYTHONPATH=""),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.children.append(child)
+        return child
+
+    def line(self, child):
+        return child.stdout.readline().strip()
+
+    def said(self, program, *arguments):
+        """All that a program prints, which must end well."""
+        child = self.child(program, *arguments)
+        out, _ = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 0, out)
+        return out.strip()
+
+    def leases(self):
+        return len(self.share.list().leases)
+
+
+class Plain(Sharing):
+    """Without NumPy."""
+
+    def test_a_buffer_is_read_by_another_process(self):
+        self.share.share(array.array("f", [1, 2, 3.5]), "floats")
+        program = """
+            view = cenote.open("floats")
+            print(view.name, view.version, list(view.array), view.writable, view.bytes)
+        """
+        if not HAS_NUMPY:
+            self.assertEqual(self.said(program), "floats 1 [1.0, 2.0, 3.5] False 12")
+        program = "sys.modules['numpy'] = None\n" + textwrap.dedent(program)
+        self.assertEqual(self.said(program), "floats 1 [1.0, 2.0, 3.5] False 12")
+
+    def test_who_has_not_called_finds_no_broker_and_is_told_what_to_start(self):
+        with self.assertRaisesRegex(cenote.Error, "/nowhere/sock.*`cenote serve`") as caught:
+            cenote.Share("/nowhere/sock")
+        self.assertEqual(caught.exception.name, "CEN_ERR_NO_BROKER")
+
+    def test_names_that_are_not_there(self):
+        with self.assertRaises(cenote.Error) as caught:
+            self.share.open("nobody")
+        self.assertEqual(caught.exception.name, "CEN_ERR_NOT_FOUND")
+        with self.assertRaises(cenote.Error) as caught:
+            self.share.withdraw("nobody")
+        self.assertEqual(caught.exception.name, "CEN_ERR_NOT_FOUND")
+
+    def test_arguments_that_python_can_tell(self):
+        for wrong in (
+            lambda: self.share.share({}, "x"),
+            lambda: self.share.share(object(), "x"),
+            lambda: self.share.share({"a": b"1", "b": 5}, "x"),
+            lambda: self.share.share(b"1", "x", access="neighbours"),
+            lambda: self.share.share(b"1", "x", access="user:no such user"),
+            lambda: self.share.share(b"1", "x", access="all:5"),
+            lambda: self.share.share(b"1", "x", device=5),
+            lambda: self.share.open("x", wait=-1),
+            lambda: self.share.open(7),
+        ):
+            self.assertRaises(ValueError, wrong)
+        self.assertEqual(self.share.list().exports, [])
+
+    def test_waiting_for_a_name(self):
+        reader = self.child("print('ready'); print(bytes(cenote.open('late', wait=60).array))")
+        self.assertEqual(self.line(reader), "ready")
+        self.share.share(b"here", "late")
+        self.assertEqual(self.line(reader), "b'here'")
+
+    def test_a_parcel_is_opened_once(self):
+        export = self.share.share(b"parcel", once=True)
+        read = "print(bytes(cenote.open(sys.argv[1]).array))"
+        self.assertEqual(self.said(read, export.token), "b'parcel'")
+        with self.assertRaises(cenote.Error) as caught:
+            self.share.open(export.token)
+        self.assertEqual(caught.exception.name, "CEN_ERR_NOT_FOUND")
+        self.assertTrue(until(lambda: export.closed))  # the notice that nobody has it any more
+
+    def test_a_parcel_outlives_its_sender(self):
+        token = self.said("print(cenote.share(b'left behind', once=True).token)")
+        self.assertEqual(bytes(self.share.open(token).array), b"left behind")
+
+    def test_a_kept_export_outlives_its_publisher_until_it_is_withdrawn(self):
+        self.said("cenote.share(b'kept', 'kept', keep=True); cenote.share(b'not', 'not')")
+        self.assertEqual(bytes(self.share.open("kept").array), b"kept")
+        self.assertTrue(until(lambda: "not" not in [e.name.decode() for e in self.share.list().exports]))
+        self.share.withdraw("kept")
+        self.assertTrue(until(lambda: not self.share.list().exports))
+
+    def test_closing_ends_what_is_not_kept(self):
+        with cenote.Share() as publisher:
+            with publisher.share(b"kept", "kept", keep=True), publisher.share(b"not", "not"):
+                pass
+            with self.assertRaises(cenote.Error):
+                self.share.open("not")
+            self.assertEqual(bytes(self.share.open("kept").array), b"kept")
+            token = publisher.share(b"parcel", once=True).token
+        self.assertEqual(bytes(self.share.open("kept").array), b"kept")
+        self.assertEqual(bytes(self.share.open(token).array), b"parcel")
+        self.share.withdraw("kept")
+
+    def test_the_publisher_is_killed_and_readers_keep_everything(self):
+        publisher = self.child("cenote.share(b'alive', 'mortal'); print('up'); sys.stdin.read()")
+        self.assertEqual(self.line(publisher), "up")
+        heard = []
+        with cenote.Share(on_notice=heard.append) as mine:
+            view = mine.open("mortal")
+            held = view.array
+            publisher.kill()
+            publisher.wait()
+            kinds = lambda: [n.kind for n in heard]
+            self.assertTrue(until(lambda: cenote.NoticeKind.PUBLISHER_GONE in kinds()))
+            self.assertEqual(bytes(held), b"alive")
+            (orphan,) = self.share.list().sets
+            self.assertEqual(
+                (orphan.publisher, orphan.publisher_pid, orphan.importers), (0, publisher.pid, 1)
+            )
+            del held
+            view.close()
+        self.assertTrue(until(lambda: not self.share.list().sets))
+
+    def test_a_killed_reader_lets_go(self):
+        self.share.share(b"x", "x")
+        reader = self.child("view = cenote.open('x'); print('up'); sys.stdin.read()")
+        self.assertEqual(self.line(reader), "up")
+        self.assertEqual(self.leases(), 1)
+        reader.kill()
+        reader.wait()
+        self.assertTrue(until(lambda: self.leases() == 0))
+
+    def test_arrays_keep_the_view(self):
+        self.share.share(b"held", "x")
+        view = self.share.open("x")
+        held = view.array
+        view.close()
+        view.close()
+        self.assertRaises(ValueError, lambda: view.array)
+        self.assertEqual((bytes(held), self.leases()), (b"held", 1))
+        del held
+        self.assertTrue(until(lambda: self.leases() == 0))
+
+    def test_arrays_keep_a_closed_connection(self):
+        publisher = cenote.Share()
+        kept = publisher.share(b"mine", "x").array
+        publisher.close()
+        self.assertRaises(ValueError, lambda: publisher.list())
+        self.assertEqual(bytes(kept), b"mine")
+        with self.assertRaises(cenote.Error):
+            self.share.open("x")  # withdrawn
+
+    def test_a_further_version_withdraws_the_older(self):
+        heard = threading.Event()
+        self.share.watch("model", lambda notice: notice.version == 2 and heard.set())
+        self.share.share(b"one", "model")
+        old = self.share.open("model")
+        old_array = old.array
+        second = self.share.share(b"two", "model")
+        self.assertEqual(second.version, 2)
+        self.assertTrue(heard.wait(30))
+        self.assertEqual(bytes(self.share.open("model").array), b"two")
+        self.assertEqual(bytes(old_array), b"one")
+        with cenote.Share() as other, self.assertRaises(cenote.Error):
+            other.open("model@1")  # who has it open may again
+        self.share.share(b"three", "model", keep_older=True)
+        self.assertEqual(bytes(self.share.open("model@2").array), b"two")
+        self.share.withdraw("model@2")
+        with cenote.Share() as other, self.assertRaises(cenote.Error):
+            other.open("model@2")
+        self.assertEqual(bytes(self.share.open("model@3").array), b"three")
+
+    def test_revoked_views_say_so(self):
+        export = self.share.share(b"x", "x")
+        heard = []
+        with cenote.Share(on_notice=heard.append) as reader:
+            view = reader.open("x")
+            self.assertFalse(view.revoked)
+            export.revoke()
+            self.assertTrue(until(lambda: [n for n in heard if n.kind == cenote.NoticeKind.REVOKED]))
+            self.assertEqual(heard[-1].export_id, export.id)
+            self.assertTrue(view.revoked)
+            view.close()
+
+    def test_writing_needs_a_grant(self):
+        self.share.share(b"read only", "closed")
+        with self.assertRaises(cenote.Error) as caught:
+            self.share.open("closed", write=True)
+        self.assertEqual(caught.exception.name, "CEN_ERR_PERMISSION")
+        mine = self.share.share(bytearray(b"....."), "open", access="me+write")
+        wrote = "cenote.open('open', write=True).array[0] = 65; print('wrote')"
+        self.assertEqual(self.said(wrote), "wrote")
+        self.assertEqual(bytes(mine.array), b"A....")
+
+    def test_writing_past_the_flag_is_refused_by_the_system(self):
+        self.share.share(b"read only", "closed")
+        poke = self.child(
+            """
+            import ctypes
+            item = cenote.open("closed").item("")
+            print("up")
+            ctypes.memset(item.address, 65, 1)
+            print("wrote")
+            """
+        )
+        out, _ = poke.communicate(timeout=60)
+        self.assertEqual((out.split(), poke.returncode), (["up"], -signal.SIGSEGV))
+
+    def test_without_a_broker_over_a_socket(self):
+        ours, theirs = socket.socketpair()
+        with cenote.Share(broker=False) as sender, cenote.Share(broker=False) as receiver:
+            export = sender.share({"a": b"direct", "b": b"too"})
+            thread = threading.Thread(target=lambda: export.send(ours))
+            thread.start()
+            view = receiver.receive(theirs)
+            thread.join()
+            self.assertEqual({k: bytes(v) for k, v in view.items()}, {"a": b"direct", "b": b"too"})
+            view.close()
+        ours.close()
+        theirs.close()
+
+    def test_the_default_connection_is_another_in_a_forked_child(self):
+        out = self.said(
+            """
+            import os
+            kept = cenote.share(b"parent", "inherited")
+            mine = cenote.connect()
+            assert cenote.connect() is mine
+            child = os.fork()
+            if not child:
+                assert not mine.open_here
+                assert cenote.connect() is not mine
+                kept.close()
+                del kept, mine
+                print(bytes(cenote.open("inherited").array), flush=True)
+                os._exit(0)
+            status = os.waitpid(child, 0)[1]
+            print(status, len(cenote.connect().list().exports))
+            """
+        )
+        self.assertEqual(out.splitlines(), ["b'parent'", "0 1"])
+
+    def test_the_brokers_restart_is_outlived(self):
+        heard = []
+        with cenote.Share(on_notice=heard.append) as mine:
+            mine.share(b"before", "x")
+            view = mine.open("x")
+            self.broker.kill()
+            self.broker.start()
+            back = lambda: [n for n in heard if n.kind == cenote.NoticeKind.BROKER_BACK]
+            self.assertTrue(until(back))
+            self.assertEqual(bytes(view.array), b"before")
+            self.assertEqual(self.said("print(bytes(cenote.open('x').array))"), "b'before'")
+
+    def test_meta_of_strangers(self):
+        read = lambda meta, size: _share_layout.parse("x", meta, size)
+        self.assertEqual(read(b"", 5), _share_layout.Layout("|u1", (5,)))
+        self.assertEqual(read(b'{"dtype":"<f4","shape":[2,0],"other":1}', 1).count, 0)
+        self.assertEqual(read(b'{"dtype":"<f4","shape":[]}', 4).extent, 4)
+        self.assertEqual(read(b'{"dtype":"<i2","shape":[3,2],"strides":[2,6]}', 12).extent, 12)
+        for meta in (
+            b"\xff",
+            b"[" * 1000,
+            b"5",
+            b'{"shape":[1]}',
+            b'{"dtype":7,"shape":[1]}',
+            b'{"dtype":"|O8","shape":[1]}',
+            b'{"dtype":"O","shape":[1]}',
+            b'{"dtype":"<f4,<f4","shape":[1]}',
+            b'{"dtype":"<f0","shape":[1]}',
+            b'{"dtype":"<f4[ns]","shape":[1]}',
+            b'{"dtype":"<f4"}',
+            b'{"dtype":"<f4","shape":4}',
+            b'{"dtype":"<f4","shape":[5]}',
+            b'{"dtype":"<f4","shape":[-1]}',
+            b'{"dtype":"<f4","shape":[1.0]}',
+            b'{"dtype":"<f4","shape":[true]}',
+            b'{"dtype":"<f4","shape":[4294967296,4294967296,4294967296]}',
+            b'{"dtype":"<f4","shape":[%s]}' % b",".join([b"1"] * 65),
+            b'{"dtype":"<f4","shape":[2],"strides":[4,4]}',
+            b'{"dtype":"<f4","shape":[2],"strides":[-4]}',
+            b'{"dtype":"<f4","shape":[2],"strides":[16]}',
+            b'{"dtype":"<f4","shape":[4,2],"strides":[4,4]}',
+        ):
+            with self.subTest(meta), self.assertRaises(cenote.Error) as caught:
+                read(meta, 16)
+            self.assertEqual(caught.exception.name, "CEN_ERR_FORMAT")
+
+    def test_the_examples(self):
+        folder = support.ROOT / "examples"
+        environment = support.clean_environment(
+            CENOTE_BROKER=self.broker.socket, PYTHONPATH=str(support.PACKAGE)
+        )
+
+        def start(name, *arguments):
+            child = subprocess.Popen(
+                [sys.executable, "-u", str(folder / name), *arguments],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            self.children.append(child)
+            return child
+
+        publisher = start("share_publish.py", "demo")
+        self.assertIn("demo", self.line(publisher))
+        reader = start("share_read.py", "demo")
+        first = self.line(reader)
+        self.assertIn("demo", first)
+        publisher.kill()
+        publisher.wait()
+        self.assertIn("ended", self.line(reader))
+        out, _ = reader.communicate("\n", timeout=60)
+        self.assertIn(first.rpartition(" ")[2], out)
+        self.assertEqual(reader.returncode, 0)
+
+
+@support.needs("numpy")
+class NumPy(Sharing):
+    def test_arrays_of_all_kinds_by_name(self):
+        arrays = {
+            "matrix": np.arange(12, dtype=np.float32).reshape(3, 4),
+            "fortran": np.asfortranarray(np.arange(6, dtype=np.int16).reshape(2, 3)),
+            "strided": np.arange(20, dtype=np.complex128)[::3],
+            "backward": np.arange(5)[::-1],
+            "scalar": np.array(7, dtype=np.uint8),
+            "empty": np.empty((0, 4), dtype=np.float64),
+            "text": np.array(["a", "bcd"]),
+            "time": np.array(["2024-01-01"], dtype="M8[ns]"),
+            "big": np.arange(3, dtype=">i4"),
+            "bool": np.array([[True], [False]]),
+        }
+        export = self.share.share(arrays, "all")
+        view = self.share.open("all")
+        self.assertEqual((list(view), len(view)), (list(arrays), len(arrays)))
+        for name, array_ in arrays.items():
+            for there in (view[name], export.arrays[name]):
+                self.assertEqual((there.dtype, there.shape), (array_.dtype, array_.shape), name)
+                np.testing.assert_array_equal(there, array_)
+            self.assertFalse(view[name].flags.writeable)
+        self.assertRaises(KeyError, lambda: view["none"])
+        self.assertRaises(KeyError, lambda: view[0])
+        self.assertNotIn("\0", view)
+
+    def test_what_cannot_be_shared_is_named(self):
+        for bad in (np.array([object()]), np.zeros(2, dtype=[("a", "f4")])):
+            with self.assertRaisesRegex(ValueError, "'bad'"):
+                self.share.share({"good": np.zeros(1), "bad": bad}, "x")
+
+    def test_the_memory_is_one(self):
+        export = self.share.share({"x": np.zeros(MIB, dtype=np.uint8)}, "x", access="me+write")
+        write = """
+            view = cenote.open("x", write=True)
+            view["x"][-1] = 77
+            print(cenote.open("x")["x"][-1])
+        """
+        self.assertEqual(self.said(write), "77")
+        self.assertEqual(export.arrays["x"][-1], 77)
+        export.arrays["x"][0] = 5
+        self.assertEqual(self.share.open("x")["x"][0], 5)
+
+    def test_read_only_arrays_refuse(self):
+        self.share.share(np.zeros(4), "x")
+        with self.assertRaises(ValueError):
+            self.share.open("x").array[0] = 1
+
+    def test_named_types_are_raw_bytes_to_numpy(self):
+        layout = _share_layout.Layout("bfloat16", (2, 2))
+        data = np.arange(4, dtype=np.uint16)
+        memory = _share_layout.Memory(data.ctypes.data, 8, layout, False, data)
+        raw = _share_layout.host_array(memory)
+        self.assertEqual((raw.dtype, raw.shape), (np.dtype("V2"), (2, 2)))
+        np.testing.assert_array_equal(raw.view(np.uint16), data.reshape(2, 2))
+
+    def test_device_arrays_say_where_they_lie(self):
+        layout = _share_layout.Layout("<f4", (2, 3), (4, 8))
+        memory = _share_layout.Memory(0x1000, 24, layout, False, None)
+        said = _share_layout.DeviceArray(memory, 0).__cuda_array_interface__
+        self.assertEqual(
+            said,
+            {
+                "version": 3,
+                "typestr": "<f4",
+                "shape": (2, 3),
+                "strides": (4, 8),
+                "data": (0x1000, False),
+                "stream": 1,
+            },
+        )
+
+    def test_an_array_outlives_all_objects(self):
+        held = cenote.Share().share(np.arange(1000)).array
+        np.testing.assert_array_equal(held, np.arange(1000))
+
+
+if __name__ == "__main__":
+    support.main()
