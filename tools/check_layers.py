@@ -77,7 +77,7 @@ OUTSIDE = {
     "cli": set(),
     "preload": {"trace/emit"},
     "examples": set(),
-    "bench/driver": {"dev"},  # what the driver costs is measured below the public headers
+    "bench/driver": {"dev", "ipc"},  # what the driver and the broker cost, below the public headers
     "bench": set(),
     "tests/driver": {"dev/cuda", "dev/host"},  # serves the driver's ABI from the host backend
     "tests/fuzz": ALL,

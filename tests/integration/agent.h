@@ -5,6 +5,7 @@
 #define AGENT_H
 
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -65,6 +68,50 @@ static inline int agent_teardown(void **state) {
 
 #define AGENT_TEST(function) cmocka_unit_test_teardown(function, agent_teardown)
 
+/* Whether agents get user, PID, mount and network namespaces of their own. */
+static bool agent_isolated;
+
+static inline void agent_write(const char *path, const char *line) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, line, strlen(line)) < 0) {
+        _exit(125);
+    }
+    close(fd);
+}
+
+/* In the child: its own child goes on, in the new namespaces, and ends with it. */
+static inline void agent_isolate(void) {
+    char users[32], groups[32];
+    int status = 0;
+    snprintf(users, sizeof users, "%u %u 1", (unsigned)getuid(), (unsigned)getuid());
+    snprintf(groups, sizeof groups, "%u %u 1", (unsigned)getgid(), (unsigned)getgid());
+    if (unshare(CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET)) {
+        _exit(125);
+    }
+    agent_write("/proc/self/setgroups", "deny");
+    agent_write("/proc/self/uid_map", users);
+    agent_write("/proc/self/gid_map", groups);
+    pid_t pid = fork();
+    if (pid) {
+        waitpid(pid, &status, 0);
+        _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 126);
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    /* Where that is not allowed, the agent sees a /proc that is not its own. */
+    (void)mount("proc", "/proc", "proc", 0, NULL);
+}
+
+/* Whether that may be done here. */
+static inline bool agent_can_isolate(void) {
+    int status = -1;
+    pid_t pid = fork();
+    if (!pid) {
+        agent_isolate();
+        _exit(0);
+    }
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
 static inline agent agent_start(void) {
     int ends[2];
     char fd[16];
@@ -78,6 +125,9 @@ static inline agent agent_start(void) {
         (void)fcntl(ends[1], F_SETFD, 0);
         if (agent_extra >= 0) {
             (void)fcntl(agent_extra, F_SETFD, 0);
+        }
+        if (agent_isolated) {
+            agent_isolate();
         }
         execl("/proc/self/exe", "agent", "--agent", device, fd, (char *)NULL);
         _exit(127);

@@ -4,19 +4,25 @@
 #define AGENT_MAIN_H
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "cenote/cenote.h"
+#include "ipc/step.h"
 
 enum { AGENT_MANY = 64 };
 
@@ -99,8 +105,8 @@ static cen_status agent_free(agent_state *s, const agent_words *w) {
 }
 
 /* export NAME FLAGS BLOCK COUNT: the block in COUNT items "0", "1" and so on, the number being the
- * meta data, too; a name of "-" is none. Flags: k keep, o keep_older, 1 once, s synced, r all may
- * read, w all may write. */
+ * meta data, too; a name of "-" is none. Flags: k keep, o keep_older, 1 once, t for 200 ms at most,
+ * s synced, r all may read, w all may write. */
 static cen_status agent_export(agent_state *s, const agent_words *w) {
     size_t count = w->n[4] ? w->n[4] : 1;
     uint64_t each = s->bytes[w->n[3]] / count;
@@ -121,6 +127,7 @@ static cen_status agent_export(agent_state *s, const agent_words *w) {
     options.keep = strchr(w->w[2], 'k');
     options.keep_older = strchr(w->w[2], 'o');
     options.once = strchr(w->w[2], '1');
+    options.once_ttl_ms = strchr(w->w[2], 't') ? 200 : 0;
     options.synced = strchr(w->w[2], 's');
     options.access = &access;
     options.access_count = strpbrk(w->w[2], "rw") ? 1 : 0;
@@ -326,6 +333,61 @@ static cen_status agent_fork(agent_state *s, const agent_words *w) {
     return waitpid(pid, &status, 0) == pid && !status ? CEN_OK : CEN_ERR_CORRUPT;
 }
 
+/* deny: from now on what looks into other processes kills this one, as containers may not do it. */
+static cen_status agent_deny(agent_state *s, const agent_words *w) {
+#define AGENT_DENIED(number)                                                                       \
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),                                             \
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), /* the number of the call */
+        AGENT_DENIED(438),                     /* pidfd_getfd */
+        AGENT_DENIED(SYS_ptrace),
+        AGENT_DENIED(SYS_process_vm_readv),
+        AGENT_DENIED(SYS_process_vm_writev),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+                   prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0)
+               ? CEN_ERR_UNSUPPORTED
+               : CEN_OK;
+}
+
+/* foreign: exports memory that is of no set; the text is why that fails. */
+static cen_status agent_foreign(agent_state *s, const agent_words *w) {
+    cen_pool *pool;
+    void *at;
+    cen_share_export_info info;
+    cen_status status = cen_pool_create(s->device, NULL, &pool);
+    status = status ? status : cen_pool_alloc(pool, 4096, 0, &at);
+    if (status) {
+        return status;
+    }
+    cen_share_item item = {.name = "weights", .addr = (cen_addr)(uintptr_t)at, .bytes = 4096};
+    status = cen_share_export(s->share, &item, 1, NULL, &info);
+    snprintf(s->text, sizeof s->text, "%s", cen_log_last_error());
+    (void)cen_pool_free(pool, at, 0);
+    (void)cen_pool_destroy(pool);
+    return status;
+}
+
+/* arm N: dies at the N-th step of the protocol from now; steps: how many it went through since. */
+enum { AGENT_STEPS_MOST = 1 << 20 };
+static cen_status agent_arm(agent_state *s, const agent_words *w) {
+    ceni_ipc_step_arm(w->n[1] ? (int64_t)w->n[1] : AGENT_STEPS_MOST,
+                      getenv("CENOTE_TEST_LOG") ? 2 : -1);
+    return CEN_OK;
+}
+
+static uint64_t agent_steps_done(void) {
+    return AGENT_STEPS_MOST - (uint64_t)atomic_load(&ceni_ipc_steps.left);
+}
+
+static cen_status agent_steps(agent_state *s, const agent_words *w) {
+    s->a = agent_steps_done();
+    return CEN_OK;
+}
+
 /* ---- a broker ---- */
 
 static cen_broker *agent_serving;
@@ -334,15 +396,20 @@ static void agent_stop(int number) {
     cen_broker_stop(agent_serving);
 }
 
+/* serve SOCKET [N]: armed as by `arm`. When it was stopped it answers with its steps. */
 static cen_status agent_serve(agent_state *s, const agent_words *w, int socket) {
     cen_broker_options options = {.size = sizeof options, .socket = w->w[1], .mode = 0666};
     cen_status status = cen_broker_create(&options, &agent_serving);
     char answer[64];
     signal(SIGTERM, agent_stop);
+    (void)agent_arm(s, &(agent_words){.n = {0, w->n[2]}});
     int size = snprintf(answer, sizeof answer, "%d 0 0 -", (int)status);
     if (send(socket, answer, (size_t)size + 1, MSG_NOSIGNAL) > 0 && !status) {
         status = cen_broker_run(agent_serving);
         cen_broker_destroy(agent_serving);
+        size =
+            snprintf(answer, sizeof answer, "0 %llu 0 -", (unsigned long long)agent_steps_done());
+        (void)!send(socket, answer, (size_t)size + 1, MSG_NOSIGNAL); /* if anybody wants to know */
     }
     _exit(status ? 1 : 0);
 }
@@ -367,6 +434,8 @@ static const struct {
     {"held", agent_held},       {"memory", agent_free_bytes},
     {"become", agent_become},   {"fork", agent_fork},
     {"send", agent_send},       {"receive", agent_receive},
+    {"arm", agent_arm},         {"steps", agent_steps},
+    {"deny", agent_deny},       {"foreign", agent_foreign},
 };
 
 static cen_status agent_do(agent_state *s, const agent_words *w, int socket) {
