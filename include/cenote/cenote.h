@@ -11,6 +11,7 @@
 #include "cenote/log.h"
 #include "cenote/movable.h"
 #include "cenote/pool.h"
+#include "cenote/probe.h"
 #include "cenote/snapshot.h"
 #include "cenote/status.h"
 #include "cenote/trace.h"
