@@ -19,6 +19,10 @@ const cli_command cli_commands[] = {
      "[--torch] [--no-stacks] [--json FILE] -- COMMAND",
      "runs a program and says what device memory it holds", cmd_run},
     {"holders", "[--device N] [--json]", "who holds the memory of each GPU", cmd_holders},
+    {"banks",
+     "--rows N --cols N [--elem BYTES] [--access row|column|transposed|strided] [--stride N] "
+     "[--pad N] [--swizzle[=BITS,BASE,SHIFT]] [--json]",
+     "bank conflicts of an access to shared memory, on paper", cmd_banks},
     {"help", "[COMMAND | --commands]", "what the commands do", cmd_help},
     {0},
 };

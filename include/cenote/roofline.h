@@ -1,0 +1,105 @@
+/* Kernels judged on paper: bank conflicts of an access to shared memory, the traffic of a tile, and
+ * time against ceilings. No device is asked; nothing here is measured.
+ *
+ * docs/banks.md, docs/tile.md and docs/roofline.md have the formulas with their sources. Any thread
+ * may call. */
+#ifndef CENOTE_ROOFLINE_H
+#define CENOTE_ROOFLINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cenote/probe.h"
+#include "cenote/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Banks of shared memory
+ *
+ * Shared memory has 32 banks; the 4-byte word w lies in bank w mod 32. In one wavefront each bank
+ * gives one word, to as many lanes as ask for it (CUDA C++ Programming Guide, "Shared Memory" of
+ * the compute capabilities from 5.0 on). A warp's access of up to 4 bytes a lane is one pass; of 8
+ * bytes it is two, a half-warp each; of 16 bytes four, a quarter-warp each. */
+#define CEN_BANKS      32
+#define CEN_BANK_BYTES 4
+#define CEN_WARP_LANES 32
+
+/* The most shared memory that a block gets on any device so far (sm_90), in bytes. */
+#define CEN_SHARED_MAX ((uint32_t)227 << 10)
+
+/* One access of a warp. */
+typedef struct cen_bank_access {
+    uint32_t degree;           /* the most words that one pass wants of one bank; 1: no conflict */
+    uint32_t wavefronts;       /* the sum of that over the passes */
+    uint32_t ideal_wavefronts; /* the passes with a lane in them */
+} cen_bank_access;
+
+/* Judges the access of one warp: lane i reads or writes `bytes` bytes at offsets[i] of shared
+ * memory. lanes: 1 to 32. CEN_ERR_INVALID: bytes is not 1, 2, 4, 8 or 16, an offset is no multiple
+ * of it, or lanes is out of range. */
+CEN_API cen_status cen_banks_warp(const uint32_t *offsets, uint32_t lanes, uint32_t bytes,
+                                  cen_bank_access *access);
+
+/* How warps walk over a tile of rows x cols elements, 32 elements an access. */
+typedef enum cen_walk {
+    CEN_WALK_ROW = 0,    /* along the rows, one after another: the layout's own order */
+    CEN_WALK_COLUMN = 1, /* down the columns, one after another */
+    CEN_WALK_TRANSPOSED =
+        2,               /* along the rows, then down the columns: stored and read back turned */
+    CEN_WALK_STRIDED = 3 /* every `stride`-th element in order of rows */
+} cen_walk;
+
+/* Columns are exchanged within a row, so that a column's elements lie in different banks: element
+ * (row, column) lies where (row, column ^ ((row >> shift & (2^bits - 1)) << base)) would. bits 0:
+ * nothing is exchanged. 2^(bits + base) has to divide the columns, or it would leave the row. */
+typedef struct cen_swizzle {
+    uint32_t bits, base, shift;
+} cen_swizzle;
+
+/* A tile in shared memory and the walk over it. Zero-initialise and set `size` to sizeof. Element
+ * (r, c) lies at byte (r * (cols + pad) + swizzled c) * elem_bytes. */
+typedef struct cen_banks_tile {
+    size_t size;
+    cen_walk walk;
+    uint32_t rows, cols;
+    uint32_t elem_bytes; /* of one lane's access: 1, 2, 4, 8 or 16 */
+    uint32_t pad;        /* elements between the end of a row and the next */
+    uint32_t stride;     /* CEN_WALK_STRIDED alone: elements from lane to lane */
+    cen_swizzle swizzle;
+} cen_banks_tile;
+
+/* All accesses of a walk. Wavefronts beyond the ideal ones are the conflicts that profilers count.
+ */
+typedef struct cen_banks_result {
+    uint32_t degree;    /* of the worst access */
+    double mean_degree; /* over the accesses */
+    uint64_t accesses, wavefronts, ideal_wavefronts;
+} cen_banks_result;
+
+/* Judges the walk. CEN_ERR_INVALID: the tile is empty, does not fit into CEN_SHARED_MAX, or a field
+ * is out of range (the log says which). */
+CEN_API cen_status cen_banks_judge(const cen_banks_tile *tile, cen_banks_result *result);
+
+/* Judges one access of the walk: the index-th of cen_banks_result's `accesses`, from 0. Errors as
+ * cen_banks_judge's; CEN_ERR_NOT_FOUND: there are fewer. */
+CEN_API cen_status cen_banks_judge_access(const cen_banks_tile *tile, uint64_t index,
+                                          cen_bank_access *access);
+
+/* What removes every conflict of a walk, each alone, from a layout with neither. */
+typedef struct cen_banks_remedy {
+    bool has_pad, has_swizzle; /* false: there is none, or none that fits */
+    uint32_t pad;              /* the smallest */
+    cen_swizzle swizzle;       /* of the fewest bits; among those of the lowest shift, then base */
+} cen_banks_remedy;
+
+/* Looks for what removes the conflicts of the walk; the tile's own pad and swizzle do not count. A
+ * walk without a conflict gets pad 0 and a swizzle of 0 bits. Errors as cen_banks_judge's. */
+CEN_API cen_status cen_banks_find_remedy(const cen_banks_tile *tile, cen_banks_remedy *remedy);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
