@@ -131,7 +131,7 @@ typedef struct tally {
 } tally;
 
 static void add_direction(const cen_banks_tile *t, bool down, const uint32_t *at, tally *sum) {
-    uint32_t *order = calloc((size_t)t->rows * t->cols, sizeof *order);
+    uint32_t *order = calloc((size_t)t->rows * t->cols + 1, sizeof *order);
     assert_non_null(order);
     uint32_t count = visit(t, down, order);
     for (uint32_t i = 0; i < count; i += 32) {
