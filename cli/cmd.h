@@ -57,6 +57,15 @@ int cli_size_option(const char *command, const char *name, const char *value, ui
 int cli_whole_option(const char *command, const char *name, const char *value, uint64_t min,
                      uint64_t max, uint64_t *number);
 
+/* The value of an option that is a number from 0 up, with K, M, G, T, P or E (powers of 1000); else
+ * a usage error that says what it counts, and gives an example. */
+int cli_amount_option(const char *command, const char *name, const char *value, const char *what,
+                      const char *such, double *amount);
+
+/* "673.2 T", to be followed by a unit, and "203.6 us"; eight texts are in use at a time at most. */
+const char *cli_si(double n);
+const char *cli_time(double seconds);
+
 /* 1,234,567; four texts are in use at a time at most. */
 const char *cli_grouped(uint64_t n);
 
@@ -69,6 +78,7 @@ int cmd_convert(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_holders(int argc, char **argv);
 int cmd_banks(int argc, char **argv);
+int cmd_roofline(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 
 #endif

@@ -23,6 +23,10 @@ const cli_command cli_commands[] = {
      "--rows N --cols N [--elem BYTES] [--access row|column|transposed|strided] [--stride N] "
      "[--pad N] [--swizzle[=BITS,BASE,SHIFT]] [--json]",
      "bank conflicts of an access to shared memory, on paper", cmd_banks},
+    {"roofline",
+     "--flops F --bytes [LEVEL=]SIZE [--dtype TYPE] [--machine FILE] [--device N] [--peak-flops F] "
+     "[--bandwidth SIZE] [--latency NS] [--json]",
+     "whether memory, arithmetic or latency bounds a piece of work", cmd_roofline},
     {"help", "[COMMAND | --commands]", "what the commands do", cmd_help},
     {0},
 };

@@ -2,6 +2,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -36,4 +37,68 @@ const char *cli_grouped(uint64_t n) {
     }
     *at = 0;
     return out;
+}
+
+/* K, M, G, T, P and E are powers of 1000. */
+static bool parse_amount(const char *text, double *amount) {
+    static const char letters[] = "kmgtpe";
+    if (!isdigit((unsigned char)*text) ||
+        (text[0] == '0' && tolower((unsigned char)text[1]) == 'x')) {
+        return false;
+    }
+    char *end;
+    double value = strtod(text, &end), unit = 1;
+    for (size_t i = 0; *end && letters[i]; i++) {
+        unit *= 1000;
+        if (tolower((unsigned char)*end) == letters[i]) {
+            value *= unit;
+            end++;
+            break;
+        }
+    }
+    *amount = value;
+    return !*end && isfinite(value);
+}
+
+int cli_amount_option(const char *command, const char *name, const char *value, const char *what,
+                      const char *such, double *amount) {
+    if (parse_amount(value, amount)) {
+        return CLI_OK;
+    }
+    return cli_usage_error(command, "%s needs a number of %s, such as %s%s%s%s", name, what, such,
+                           *value ? ", not '" : "", value, *value ? "'" : "");
+}
+
+/* Texts that are in use at a time: a line's. */
+static char *next_text(void) {
+    static char texts[8][40];
+    static unsigned turn;
+    return texts[turn++ % 8];
+}
+
+const char *cli_si(double n) {
+    static const char *const units[] = {"", "k", "M", "G", "T", "P", "E"};
+    char *text = next_text();
+    size_t i = 0;
+    while (n >= 999.95 && i + 1 < sizeof units / sizeof *units) {
+        n /= 1000;
+        i++;
+    }
+    snprintf(text, 40, "%.4g %s", n, units[i]);
+    return text;
+}
+
+const char *cli_time(double seconds) {
+    char *text = next_text();
+    bool ns = seconds < 1e-6, us = seconds < 1e-3, ms = seconds < 1;
+    snprintf(text, 40, "%.4g %s",
+             seconds * (ns   ? 1e9
+                        : us ? 1e6
+                        : ms ? 1e3
+                             : 1),
+             ns   ? "ns"
+             : us ? "us"
+             : ms ? "ms"
+                  : "s");
+    return text;
 }

@@ -99,6 +99,94 @@ typedef struct cen_banks_remedy {
  * walk without a conflict gets pad 0 and a swizzle of 0 bits. Errors as cen_banks_judge's. */
 CEN_API cen_status cen_banks_find_remedy(const cen_banks_tile *tile, cen_banks_remedy *remedy);
 
+/* Types of numbers
+ *
+ * Name in outputs and in the results of a probe, and bytes, in one place. tf32 is 4 bytes in memory
+ * and multiplied on tensor cores; fp32 is multiplied on the ordinary ones. */
+#define CEN_TYPE_MAP(X)                                                                            \
+    X(FP32, 0, "fp32", 4)                                                                          \
+    X(TF32, 1, "tf32", 4)                                                                          \
+    X(FP16, 2, "fp16", 2)                                                                          \
+    X(BF16, 3, "bf16", 2)                                                                          \
+    X(FP8, 4, "fp8", 1)                                                                            \
+    X(INT8, 5, "int8", 1)
+
+typedef enum cen_type {
+#define CEN_TYPE_ENUM(name, value, text, bytes) CEN_TYPE_##name = (value),
+    CEN_TYPE_MAP(CEN_TYPE_ENUM)
+#undef CEN_TYPE_ENUM
+} cen_type;
+
+/* The type of a name, also as frameworks write it ("float16", "bfloat16", "f32"), in lower case.
+ * CEN_ERR_NOT_FOUND: no type has it. */
+CEN_API cen_status cen_type_find(const char *name, cen_type *type);
+/* "fp32", ...; "?" for another value. */
+CEN_API const char *cen_type_name(cen_type type);
+/* Bytes of one number; 0 for another value. */
+CEN_API uint32_t cen_type_bytes(cen_type type);
+
+/* Roofline
+ *
+ * Work of F operations that moves B bytes to and from a level takes at least F / peak and at least
+ * B / bandwidth (Williams, Waterman, Patterson: "Roofline: an insightful visual performance model",
+ * 2009; several levels as in its hierarchical form). It also takes at least one access's latency:
+ * by Little's law latency x bandwidth bytes have to be in flight to reach the bandwidth, so that
+ * work of fewer bytes is held up by the latency. */
+#define CEN_ROOFLINE_LEVELS 8
+
+typedef enum cen_bound {
+    CEN_BOUND_MEMORY = 0,
+    CEN_BOUND_COMPUTE = 1,
+    CEN_BOUND_LATENCY = 2
+} cen_bound;
+
+/* "memory-bound", "compute-bound", "latency-bound"; "?" for another value. */
+CEN_API const char *cen_bound_name(cen_bound bound);
+
+/* Bytes that work moves to and from a level. */
+typedef struct cen_traffic {
+    const char *level;      /* NULL: the device's main memory */
+    double bytes;           /* over 0 */
+    double bandwidth;       /* bytes a second; 0: as the device has it */
+    double latency_seconds; /* of one access; 0: as the device has it, if it has */
+} cen_traffic;
+
+/* Zero-initialise and set `size` to sizeof. */
+typedef struct cen_work {
+    size_t size;
+    double flops;                   /* operations; 0: it only moves bytes */
+    double peak_flops;              /* operations a second; 0: the device's rate of `type` */
+    cen_type type;                  /* for that rate alone */
+    const cen_traffic *traffic;     /* a level each */
+    size_t traffic_count;           /* 1 to CEN_ROOFLINE_LEVELS */
+    const cen_probe_device *device; /* ceilings as measured; NULL: all are given above */
+} cen_work;
+
+/* A level's part: its traffic against its ceiling. */
+typedef struct cen_roofline_level {
+    char level[32];
+    double bytes, bandwidth; /* bytes a second */
+    double latency_seconds;  /* 0: not known */
+    double seconds;          /* bytes / bandwidth */
+    double intensity;        /* operations a byte */
+    double ridge;            /* the intensity at which arithmetic takes as long; 0: no arithmetic */
+} cen_roofline_level;
+
+typedef struct cen_roofline_result {
+    cen_bound bound;
+    double seconds;    /* the work's least time: the largest of the three below */
+    size_t level;      /* that decides: of the slowest traffic, or of the longest latency */
+    double peak_flops; /* the ceiling of arithmetic; 0: there is no arithmetic */
+    double compute_seconds, memory_seconds, latency_seconds; /* latency 0: not known */
+    cen_roofline_level levels[CEN_ROOFLINE_LEVELS];          /* as `traffic` */
+    size_t level_count;
+} cen_roofline_result;
+
+/* Judges work against ceilings. CEN_ERR_INVALID: a number is negative, not finite or missing, or a
+ * field is out of range; CEN_ERR_NOT_FOUND: a ceiling is neither given nor in the device's results
+ * (the log says which). */
+CEN_API cen_status cen_roofline_judge(const cen_work *work, cen_roofline_result *result);
+
 #ifdef __cplusplus
 }
 #endif
