@@ -79,6 +79,7 @@ int cmd_run(int argc, char **argv);
 int cmd_holders(int argc, char **argv);
 int cmd_banks(int argc, char **argv);
 int cmd_roofline(int argc, char **argv);
+int cmd_tile(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 
 #endif

@@ -15,7 +15,7 @@ cp build-dist/cenote "$folder/"
 strip "$folder/cenote"
 cp LICENSE README.md CHANGELOG.md "$folder/"
 cp man/*.1 "$folder/man/man1/"
-cp docs/explain.md docs/replay.md docs/banks.md docs/roofline.md "$folder/docs/"
+cp docs/explain.md docs/replay.md docs/banks.md docs/roofline.md docs/tile.md "$folder/docs/"
 
 if readelf -l "$folder/cenote" | grep -q INTERP; then
     echo "tools/dist.sh: $folder/cenote is not static" >&2

@@ -187,6 +187,113 @@ typedef struct cen_roofline_result {
  * (the log says which). */
 CEN_API cen_status cen_roofline_judge(const cen_work *work, cen_roofline_result *result);
 
+/* Tiles
+ *
+ * A chain of operations on m rows, planned twice: a kernel for each operation, and fused into as
+ * few kernels as the tile allows. docs/tile.md has the model: what is counted at each level, how a
+ * block's resources are estimated, and the sources of the limits. */
+
+/* What the map counts bytes at. */
+typedef enum cen_tile_level {
+    CEN_TILE_HBM = 0, /* the main memory, of whatever kind */
+    CEN_TILE_L2 = 1,
+    CEN_TILE_SHARED = 2,
+    CEN_TILE_REGISTERS = 3
+} cen_tile_level;
+#define CEN_TILE_LEVELS 4
+
+/* "HBM", "L2", "shared", "registers": the names of a probe's results; "?" for another value. */
+CEN_API const char *cen_tile_level_name(cen_tile_level level);
+
+/* Zero-initialise and set `size` to sizeof. */
+typedef struct cen_tile_request {
+    size_t size;
+    uint64_t m, n, k; /* rows, the columns of a "linear" without a number, columns of the input */
+    cen_type type;    /* of all operands and results; sums are of 4 bytes */
+    /* Operations after each other, by commas, in any case of letters: "linear 4096, bias, gelu,
+     * linear 1024". linear: a product with a weight of that many columns; bias, scale: with one
+     * number a column; residual: with a tensor of its own; relu, gelu. NULL: "linear". */
+    const char *chain;
+    uint32_t sm;                    /* 80 or 90; 0: 90 */
+    uint32_t bm, bn, bk;            /* the tile of a block; all 0: chosen */
+    uint32_t stages;                /* tiles of operands in flight; 0: chosen */
+    uint32_t warps;                 /* that multiply, in a block; 0: chosen */
+    uint32_t multiprocessors;       /* 0: the device's, else 108 (sm_80) or 132 (sm_90) */
+    uint64_t l2_bytes;              /* 0: the device's, else 40 MiB (sm_80) or 50 MiB (sm_90) */
+    double peak_flops, bandwidth;   /* of `type`, and of the main memory; 0: the device's */
+    const cen_probe_device *device; /* may be NULL: then without times */
+} cen_tile_request;
+
+/* A kernel of the plan. */
+typedef struct cen_tile_kernel {
+    char name[768];                    /* its operations: "linear 4096 + bias + gelu" */
+    double flops;                      /* of the operations */
+    double executed_flops;             /* of whole tiles: with what hangs over the edges */
+    double bytes[CEN_TILE_LEVELS];     /* moved at each level; a whole number */
+    double intensity[CEN_TILE_LEVELS]; /* flops a byte; 0 where no byte is moved */
+    double balance; /* operations a byte of HBM, idle multiprocessors' included: it is
+                       compute-bound on machines whose ridge is below; 0: no product */
+    uint64_t blocks;
+    uint32_t threads, registers; /* of a block, of a thread */
+    bool spills;                 /* it needs more registers than a thread has */
+    uint32_t shared_bytes;       /* of a block */
+    uint32_t resident;           /* blocks a multiprocessor */
+    const char *limit;           /* of that: "registers", "shared memory", "warps" or "blocks" */
+    double occupancy;            /* its warps, of those that a multiprocessor can hold */
+    double waves;                /* blocks / all places for them */
+    double tail;                 /* share of the last wave's places in use: 1, it is full */
+    bool judged;                 /* the ceilings are known, and so what follows */
+    cen_bound bound;
+    char bound_level[32]; /* of CEN_BOUND_MEMORY and CEN_BOUND_LATENCY */
+    double seconds;
+} cen_tile_kernel;
+
+typedef enum cen_tile_kind {
+    CEN_TILE_OPERAND = 0,
+    CEN_TILE_INTERMEDIATE = 1,
+    CEN_TILE_RESULT = 2,
+    CEN_TILE_BUFFER = 3 /* of each block: tiles in flight, sums */
+} cen_tile_kind;
+
+/* "operand", "intermediate", "result", "buffer"; "?" for another value. */
+CEN_API const char *cen_tile_kind_name(cen_tile_kind kind);
+
+/* Where a tensor, or a block's part of one, lives. */
+typedef struct cen_tile_place {
+    char name[48]; /* "input", "weight of linear 1", "after bias 2", ...: by place in the chain */
+    cen_tile_kind kind;
+    uint64_t rows, cols;
+    double bytes;
+    cen_tile_level unfused, fused;
+} cen_tile_place;
+
+/* One way to run the chain. */
+typedef struct cen_tile_plan {
+    const cen_tile_kernel *kernels;
+    size_t count;
+    double bytes[CEN_TILE_LEVELS]; /* of all kernels */
+    bool judged;
+    double seconds; /* of all, where judged */
+} cen_tile_plan;
+
+typedef struct cen_tile_map {
+    cen_type type;
+    uint32_t sm, bm, bn, bk, stages, warps, multiprocessors;
+    uint64_t l2_bytes;
+    bool has_product; /* else no tile is used */
+    double flops;
+    double peak_flops, bandwidth; /* the ceilings; 0: not known */
+    cen_tile_plan unfused, fused;
+    const cen_tile_place *places;
+    size_t place_count;
+} cen_tile_map;
+
+/* Plans the chain. CEN_ERR_INVALID: a number is out of range, the chain cannot be read, or a block
+ * of that tile does not fit into a multiprocessor (the log says which); CEN_ERR_UNSUPPORTED: the
+ * architecture does not multiply that type; CEN_ERR_HOST_MEMORY. */
+CEN_API cen_status cen_tile_make(const cen_tile_request *request, cen_tile_map **map);
+CEN_API void cen_tile_free(cen_tile_map *map);
+
 #ifdef __cplusplus
 }
 #endif

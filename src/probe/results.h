@@ -10,7 +10,7 @@ struct cen_probe {
 };
 
 /* How many of each a file may have: far more than any machine's. */
-enum { CENI_RESULTS_DEVICES = 1024, CENI_RESULTS_ROWS = 256 };
+enum { CENI_RESULTS_DEVICES = 1024, CENI_RESULTS_ROWS = 256, CENI_MULTIPROCESSORS = 4096 };
 
 /* Larger files are refused. */
 #define CENI_RESULTS_BYTES ((size_t)16 << 20)

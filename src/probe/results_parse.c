@@ -249,7 +249,7 @@ static cen_status read_device(const place *at, const json_t *object, cen_probe_d
         status = read_text(at, object, "name", device->name, sizeof device->name);
     }
     if (!status) {
-        status = read_whole(at, object, "multiprocessors", 1 << 20, &multiprocessors);
+        status = read_whole(at, object, "multiprocessors", CENI_MULTIPROCESSORS, &multiprocessors);
     }
     if (!status) {
         status = read_rows(at, LEVELS, object, &levels, &device->level_count);

@@ -77,7 +77,7 @@ static void refuses_with_the_place(void **state) {
     refused("{\"devices\":[3]}", "f: devices[0]: an object is expected, not a number");
     refused("{\"devices\":[{}]}", "f: devices[0].levels: missing; a list is expected");
     refused("{\"devices\":[{\"levels\":[],\"multiprocessors\":0}]}",
-            "f: devices[0].multiprocessors: a whole number from 1 to 1048576 is expected");
+            "f: devices[0].multiprocessors: a whole number from 1 to 4096 is expected");
     refused("{\"devices\":[{\"levels\":[],\"name\":\"a\\u001bb\"}]}",
             "f: devices[0].name: text without control characters is expected");
     refused("{\"devices\":[{\"levels\":[],\"skipped\":[{\"level\":\"L1\"}]}]}",
