@@ -244,6 +244,24 @@ static void narrow_products_go_together(void **state) {
     cen_tile_free(map);
 }
 
+/* Rows of two products' inputs are alive at once, and a weight that L2 does not hold is read by
+ * each wave again. */
+static void three_products_go_together(void **state) {
+    cen_tile_request r = {.size = sizeof r, .m = 4096, .n = 128, .k = 64, .type = CEN_TYPE_BF16};
+    r.bm = 128, r.bn = 128, r.bk = 64, r.stages = 2, r.multiprocessors = 3, r.l2_bytes = 1;
+    r.chain = "linear 128, linear 256, linear 64";
+    cen_tile_map *map = make(&r);
+    const cen_tile_kernel *k = map->fused.kernels;
+    assert_int_equal(map->fused.count, 1);
+    assert_int_equal(k->shared_bytes, 2 * (256 * 64 * 2 + 16) + 128 * (128 + 256) * 2);
+    assert_int_equal(k->resident, 1);
+    double weights = 2.0 * (64 * 128 + 128 * 256 + 256 * 64), waves = 11; /* of 32 blocks by 3 */
+    assert_true(k->bytes[CEN_TILE_HBM] == weights * waves + 2 * 2.0 * 4096 * 64);
+    /* A block reads all weights, and its rows for the only strip of the first product. */
+    assert_true(k->bytes[CEN_TILE_L2] == weights * 32 + 2 * 2.0 * 4096 * 64);
+    cen_tile_free(map);
+}
+
 static void ceilings_give_bounds(void **state) {
     cen_probe *probe = NULL;
     assert_int_equal(cen_probe_load(TEST_DATA "/probe/gpu.json", &probe), CEN_OK);
@@ -260,6 +278,11 @@ static void ceilings_give_bounds(void **state) {
     assert_true(k->judged && k->bound == CEN_BOUND_COMPUTE);
     /* 66 x 32 blocks are 16 on each of 132 multiprocessors. */
     assert_true(fabs(k->seconds / (2.0 * 8448 * 8192 * 8192 / 6.73e14) - 1) < 1e-9);
+    cen_tile_free(map);
+    r.m += 128; /* 32 blocks more: each multiprocessor may have a 17th */
+    map = make(&r);
+    k = map->fused.kernels;
+    assert_true(fabs(k->seconds / (17 * 132 * (2.0 * 128 * 256 * 8192) / 6.73e14) - 1) < 1e-9);
     cen_tile_free(map);
     r.m = 1; /* a vector: its weight has to come from HBM */
     map = make(&r);
@@ -361,6 +384,7 @@ int main(void) {
         cmocka_unit_test(on_chip_traffic_by_hand),
         cmocka_unit_test(fusing_saves_the_intermediates),
         cmocka_unit_test(narrow_products_go_together),
+        cmocka_unit_test(three_products_go_together),
         cmocka_unit_test(ceilings_give_bounds),
         cmocka_unit_test(refuses_what_is_off),
         cmocka_unit_test(reads_chains),
