@@ -93,6 +93,8 @@ static void refuses_with_the_place(void **state) {
                   "[0].latency_ns: a number over 0 is expected, not null");
     refused_level("{\"level\":\"L2\",\"latency_ns\":-1}",
                   "[0].latency_ns: -1; a number over 0 is expected");
+    refused_level("{\"level\":\"L2\",\"bandwidth_gbps\":0}",
+                  "[0].bandwidth_gbps: 0; a number over 0 is expected");
     refused_level("{\"level\":\"L2\",\"capacity_bytes\":1.5}",
                   "[0].capacity_bytes: a whole number from 1 to 9223372036854775807 is expected");
     refused_level("{\"level\":\"a\",\"latency_ns\":1},{\"level\":\"a\",\"latency_ns\":2}",
