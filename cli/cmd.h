@@ -53,6 +53,25 @@ const char *cli_option_value(const char *name, int argc, char **argv, int *i);
 /* The value of an option that is a size over 0; else a usage error. */
 int cli_size_option(const char *command, const char *name, const char *value, uint64_t *bytes);
 
+/* The value of an option that is a whole number from `min` to `max`; else a usage error. */
+int cli_whole_option(const char *command, const char *name, const char *value, uint64_t min,
+                     uint64_t max, uint64_t *number);
+
+/* The value of an option that is a number from 0 up, with K, M, G, T, P or E (powers of 1000); else
+ * a usage error that says what it counts, and gives an example. */
+int cli_amount_option(const char *command, const char *name, const char *value, const char *what,
+                      const char *such, double *amount);
+
+/* "673.2 T", to be followed by a unit, and "203.6 us"; eight texts are in use at a time at most. */
+const char *cli_si(double n);
+const char *cli_time(double seconds);
+
+/* 1,234,567; four texts are in use at a time at most. */
+const char *cli_grouped(uint64_t n);
+
+/* A message of the library's without the name of the call that it begins with. */
+const char *cli_reason(const char *message);
+
 int cmd_explain(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
@@ -60,6 +79,9 @@ int cmd_run(int argc, char **argv);
 int cmd_holders(int argc, char **argv);
 int cmd_revoke(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
+int cmd_banks(int argc, char **argv);
+int cmd_roofline(int argc, char **argv);
+int cmd_tile(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 
 #endif

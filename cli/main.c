@@ -24,6 +24,19 @@ const cli_command cli_commands[] = {
      "takes back what processes share", cmd_revoke},
     {"serve", "[--socket PATH] [--mode MODE] [--quota SIZE] [--quota-user NAME=SIZE]",
      "the broker through which processes share device memory", cmd_serve},
+    {"banks",
+     "--rows N --cols N [--elem BYTES] [--access row|column|transposed|strided] [--stride N] "
+     "[--pad N] [--swizzle[=BITS,BASE,SHIFT]] [--json]",
+     "bank conflicts of an access to shared memory, on paper", cmd_banks},
+    {"tile",
+     "M N K [--dtype TYPE] [--tile BMxBNxBK] [--stages N] [--warps N] [--chain TEXT] "
+     "[--arch sm_80|sm_90] [--multiprocessors N] [--l2 SIZE] [--machine FILE] [--device N] "
+     "[--peak-flops F] [--bandwidth SIZE] [--json]",
+     "where the operands of a tiled product live and what moves, on paper", cmd_tile},
+    {"roofline",
+     "--flops F --bytes [LEVEL=]SIZE [--dtype TYPE] [--machine FILE] [--device N] [--peak-flops F] "
+     "[--bandwidth SIZE] [--latency NS] [--json]",
+     "whether memory, arithmetic or latency bounds a piece of work", cmd_roofline},
     {"help", "[COMMAND | --commands]", "what the commands do", cmd_help},
     {0},
 };

@@ -74,3 +74,8 @@ const char *cli_base_name(const char *path, char name[CLI_NAME]) {
     one_line(name);
     return name;
 }
+
+const char *cli_reason(const char *message) {
+    const char *colon = strchr(message, ':');
+    return colon && !strncmp(message, "cen_", 4) && colon[1] == ' ' ? colon + 2 : message;
+}

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/cmd.h"
 #include "cli/replay_report.h"
 
 #define GIB (1ull << 30)
@@ -25,29 +26,12 @@ static double in(unit u, uint64_t bytes) {
     return (double)bytes / u.bytes;
 }
 
-/* 1,234,567; four texts are in use at a time at most. */
-static const char *grouped(uint64_t n) {
-    static char texts[4][32];
-    static unsigned turn;
-    char digits[24];
-    char *out = texts[turn++ % 4], *at = out;
-    int length = snprintf(digits, sizeof digits, "%" PRIu64, n);
-    for (int i = 0; i < length; i++) {
-        if (i && (length - i) % 3 == 0) {
-            *at++ = ',';
-        }
-        *at++ = digits[i];
-    }
-    *at = 0;
-    return out;
-}
-
 static double ratio(uint64_t a, uint64_t b) {
     return b ? (double)a / (double)b : 0;
 }
 
 static void print_head(const replay_outcome *o) {
-    printf("%s: device %d, %s events", o->name, o->d->device, grouped(o->d->event_count));
+    printf("%s: device %d, %s events", o->name, o->d->device, cli_grouped(o->d->event_count));
     if (o->recorded.seconds > 0) {
         printf(" over %.2f s", o->recorded.seconds);
     }
@@ -91,7 +75,7 @@ static void print_place(const replay_outcome *o, unit u) {
     } else {
         int64_t since = o->d->events[c->event].time_us - o->d->events[0].time_us;
         printf(" where     %.2f %s, event %s", in(u, c->requested_bytes), u.name,
-               grouped(c->event));
+               cli_grouped(c->event));
         if (o->recorded.seconds > 0) {
             printf(", %.3f s in", (double)since / 1e6);
         }
@@ -145,7 +129,7 @@ static void print_cap(const replay_outcome *o, unit u) {
                in(u, c->requested_bytes), u.name, in(u, o->cap_bytes), in(u, c->margin_bytes));
     } else if (c->tried) {
         printf("THE %s REQUESTS THAT FAILED FIT IN %.2f %s, WITH %.2f TO SPARE\n",
-               grouped(c->tried), in(u, o->cap_bytes), u.name, in(u, c->margin_bytes));
+               cli_grouped(c->tried), in(u, o->cap_bytes), u.name, in(u, c->margin_bytes));
     } else {
         printf("FITS IN %.2f %s, WITH %.2f TO SPARE\n", in(u, o->cap_bytes), u.name,
                in(u, c->margin_bytes));
@@ -189,8 +173,8 @@ static void print_table(const replay_outcome *o, unit u) {
               ratio(r->requested_peak_bytes, r->reserved_peak_bytes), 3);
     print_row(rec->oom ? "largest hole at failure" : "largest hole at peak", u.name,
               known ? in(u, rec->largest_hole_bytes) : NAN, in(u, r->largest_hole_bytes), 2);
-    printf("%-30s%10s%10s\n", "driver calls", known ? grouped(rec->driver_calls) : "-",
-           grouped(r->driver_calls));
+    printf("%-30s%10s%10s\n", "driver calls", known ? cli_grouped(rec->driver_calls) : "-",
+           cli_grouped(r->driver_calls));
     print_row("driver time, modelled", "ms", known ? rec->driver_seconds * 1e3 : NAN,
               r->driver_seconds * 1e3, 1);
     print_row("  in the second half", "ms", known ? rec->driver_second_half * 1e3 : NAN,
@@ -206,7 +190,7 @@ static void print_table(const replay_outcome *o, unit u) {
 
 static void print_point(const replay_outcome *o, const char *pages, const replay_result *r) {
     printf("%-9s%12.3f%14s%12.1f%14.1f", pages,
-           ratio(r->requested_peak_bytes, r->reserved_peak_bytes), grouped(r->driver_calls),
+           ratio(r->requested_peak_bytes, r->reserved_peak_bytes), cli_grouped(r->driver_calls),
            r->driver_seconds * 1e3, r->driver_seconds_second_half * 1e3);
     if (has_share(o, r->driver_seconds_second_half)) {
         printf(" %6.1f%%", share(o, r->driver_seconds_second_half));
@@ -229,12 +213,12 @@ static void print_notes(const replay_outcome *o) {
     const replay_result *r = &o->own;
     if (r->unknown_frees) {
         printf("note: %s frees of blocks that nothing accounts for were not made\n",
-               grouped(r->unknown_frees));
+               cli_grouped(r->unknown_frees));
     }
     if (r->lost_frees) {
         printf("note: %s addresses were handed out again with no free recorded: the blocks before "
                "count as live\n",
-               grouped(r->lost_frees));
+               cli_grouped(r->lost_frees));
     }
 }
 

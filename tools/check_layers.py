@@ -31,7 +31,8 @@ BELOW = {
     "tier": ["pool", "codec"],
     "overlap": ["tier", "comm"],
     "probe/results": ["base"],
-    "probe": ["dev", "comm", "probe/results"],
+    "probe/paper": ["probe/results"],
+    "probe": ["dev", "comm", "probe/paper"],
     "advise": ["trace", "plan", "probe/results"],
 }
 
@@ -65,6 +66,8 @@ PUBLIC = {
     "movable": "pool",
     "global": "pool",
     "frameworks": "pool",
+    "probe": "probe/results",
+    "roofline": "probe/paper",
     "tensor": "codec",
     "broker": "ipc",
 }

@@ -10,12 +10,13 @@ tools/build.sh dist "${1:-$(nproc)}"
 version=$(sed -n 's/.*CENI_VERSION "\(.*\)".*/\1/p' src/base/version.h)
 name=cenote-$version-$(uname -m)-linux
 folder=dist/$name
-rm -rf "$folder" && mkdir -p "$folder/man/man1" "$folder/docs"
+rm -rf "$folder" && mkdir -p "$folder/man/man1" "$folder/docs/formats"
 cp build-dist/cenote "$folder/"
 strip "$folder/cenote"
 cp LICENSE README.md CHANGELOG.md "$folder/"
 cp man/*.1 "$folder/man/man1/"
-cp docs/explain.md docs/replay.md "$folder/docs/"
+cp docs/explain.md docs/replay.md docs/banks.md docs/roofline.md docs/tile.md "$folder/docs/"
+cp docs/formats/probe.md "$folder/docs/formats/"
 
 if readelf -l "$folder/cenote" | grep -q INTERP; then
     echo "tools/dist.sh: $folder/cenote is not static" >&2

@@ -42,8 +42,8 @@ def main():
     names = " ".join(row[0] for row in rows)
     cases, values = [], []
     for name, args, _summary in rows:
-        words = names if name == "help" else " ".join([*re.findall(r"(?<!\S)\[?(-o|--[a-z][a-z-]*)", args), "--help"])
-        for option, choice in re.findall(r"(--[a-z-]+) ([a-z]+(?:\|[a-z]+)+)", args):
+        words = names if name == "help" else " ".join([*re.findall(r"(?<!\S)\[?(-o|--[a-z][a-z0-9-]*)", args), "--help"])
+        for option, choice in re.findall(r"(--[a-z0-9-]+) ([a-z][a-z0-9_]*(?:\|[a-z][a-z0-9_]*)+)", args):
             values.append(VALUE.format(name=name, option=option, words=choice.replace("|", " ")))
         guard = "" if name == "help" else "[[ $word != -* ]] || "
         cases.append(CASE.format(name=name, guard=guard, words=words))

@@ -11,6 +11,8 @@
 #include "cenote/log.h"
 #include "cenote/movable.h"
 #include "cenote/pool.h"
+#include "cenote/probe.h"
+#include "cenote/roofline.h"
 #include "cenote/share.h"
 #include "cenote/snapshot.h"
 #include "cenote/status.h"
