@@ -1,6 +1,7 @@
 /* The broker: made, run, stopped. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -75,16 +76,22 @@ static cen_status make_state(cen_broker *broker) {
     return broker->state ? CEN_OK : ceni_fail(CEN_ERR_HOST_MEMORY, "broker: out of host memory");
 }
 
-/* Whether this process sees all users by their numbers. */
+/* Whether this process sees all users by their numbers: one line of /proc that maps them all. */
 static bool sees_all_users(void) {
-    unsigned long inside, outside, count;
+    char line[128] = "";
     FILE *file = fopen("/proc/self/uid_map", "re");
-    bool all = !file ||
-               (fscanf(file, "%lu %lu %lu", &inside, &outside, &count) == 3 && count == UINT32_MAX);
-    if (file) {
-        fclose(file);
+    if (!file) {
+        return true;
     }
-    return all;
+    unsigned long count = 0;
+    if (fgets(line, sizeof line, file)) { /* first inside, first outside, how many */
+        char *at = line;
+        for (int i = 0; i < 3; i++) {
+            count = strtoul(at, &at, 10);
+        }
+    }
+    fclose(file);
+    return count == UINT32_MAX;
 }
 
 static cen_status make_loop(cen_broker *broker) {

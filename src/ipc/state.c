@@ -51,10 +51,10 @@ void ceni_state_destroy(ceni_state *s) {
         ceni_client *c = ceni_client_at(s, i);
         ceni_free(c->slot.flags & CENI_SLOT_LIVE ? c->groups : NULL);
     }
-    ceni_slots *all[] = {&s->users,   &s->clients, &s->sets,  &s->exports, &s->leases,
-                         &s->pending, &s->links,   &s->names, &s->watches};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        ceni_slots_free(all[i]);
+    ceni_slots *const all[] = {&s->users,   &s->clients, &s->sets,  &s->exports, &s->leases,
+                               &s->pending, &s->links,   &s->names, &s->watches, NULL};
+    for (ceni_slots *const *slots = all; *slots; slots++) {
+        ceni_slots_free(*slots);
     }
     ceni_free(s->timers);
     ceni_free(s);

@@ -308,7 +308,8 @@ static bool server_run(server *s, const cen_broker_options *more, rlim_t files) 
         serve(&options, files, ready[1]);
     }
     close(ready[1]);
-    bool up = read(ready[0], &byte, 1) == 1 && read(ready[0], &byte, 1) == 0;
+    bool up = read(ready[0], &byte, 1) == 1;
+    up = read(ready[0], &byte, 1) == 0 && up; /* it has closed its end */
     close(ready[0]);
     s->files = files_of(s->pid);
     return up;

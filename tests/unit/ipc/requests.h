@@ -6,12 +6,13 @@
 
 static ceni_wire_builder request;
 
-static const void *world_body(const world *w, unsigned i) {
+static inline const void *world_body(const world *w, unsigned i) {
     return (const char *)w->actors[i].reply.data + sizeof(ceni_wire_head);
 }
 
 /* A set of so many pages of 100 bytes, all of them in one message. */
-static cen_status send_set(world *w, unsigned i, uint64_t id, uint32_t again, unsigned pages) {
+static inline cen_status send_set(world *w, unsigned i, uint64_t id, uint32_t again,
+                                  unsigned pages) {
     ceni_wire_set *b = ceni_wire_begin(&request, CENI_WIRE_SET, 2, sizeof *b);
     *b = (ceni_wire_set){.set = id,
                          .bytes = pages * 100,
@@ -22,7 +23,7 @@ static cen_status send_set(world *w, unsigned i, uint64_t id, uint32_t again, un
     return world_send(w, i, &request, pages);
 }
 
-static uint64_t new_set(world *w, unsigned i, unsigned pages) {
+static inline uint64_t new_set(world *w, unsigned i, unsigned pages) {
     if (send_set(w, i, 0, 0, pages)) {
         return 0;
     }
@@ -36,7 +37,7 @@ typedef struct publication {
     ceni_wire_access access[2];
 } publication;
 
-static cen_status send_publish(world *w, unsigned i, const publication *p) {
+static inline cen_status send_publish(world *w, unsigned i, const publication *p) {
     ceni_wire_publish *b = ceni_wire_begin(&request, CENI_WIRE_PUBLISH, 3, sizeof *b);
     *b = (ceni_wire_publish){.set = p->set,
                              .export_id = p->export_id,
@@ -56,7 +57,8 @@ static cen_status send_publish(world *w, unsigned i, const publication *p) {
                       !!(p->flags & CENI_WIRE_DIRECTORY_FD) + !!(p->flags & CENI_WIRE_EVENT_FD));
 }
 
-static uint64_t publish(world *w, unsigned i, uint64_t set, const char *name, uint32_t flags) {
+static inline uint64_t publish(world *w, unsigned i, uint64_t set, const char *name,
+                               uint32_t flags) {
     const publication p = {.set = set, .name = name, .flags = flags};
     if (send_publish(w, i, &p)) {
         return 0;
@@ -64,8 +66,8 @@ static uint64_t publish(world *w, unsigned i, uint64_t set, const char *name, ui
     return ((const ceni_wire_publish_reply *)world_body(w, i))->export_id;
 }
 
-static cen_status open_version(world *w, unsigned i, const char *name, uint64_t version,
-                               uint32_t flags, uint32_t wait_ms) {
+static inline cen_status open_version(world *w, unsigned i, const char *name, uint64_t version,
+                                      uint32_t flags, uint32_t wait_ms) {
     ceni_wire_open *b = ceni_wire_begin(&request, CENI_WIRE_OPEN, 4, sizeof *b);
     *b = (ceni_wire_open){.version = version, .flags = flags, .wait_ms = wait_ms};
     b->name_size = (uint32_t)strlen(name);
@@ -73,49 +75,50 @@ static cen_status open_version(world *w, unsigned i, const char *name, uint64_t 
     return world_send(w, i, &request, 0);
 }
 
-static cen_status open_name(world *w, unsigned i, const char *name, uint32_t flags) {
+static inline cen_status open_name(world *w, unsigned i, const char *name, uint32_t flags) {
     return open_version(w, i, name, 0, flags, 0);
 }
 
-static cen_status open_token(world *w, unsigned i, uint64_t export_id, uint64_t token) {
+static inline cen_status open_token(world *w, unsigned i, uint64_t export_id, uint64_t token) {
     ceni_wire_open *b = ceni_wire_begin(&request, CENI_WIRE_OPEN, 5, sizeof *b);
     *b = (ceni_wire_open){.export_id = export_id, .token = {token, 8}};
     return world_send(w, i, &request, 0);
 }
 
 /* CLOSE, WITHDRAW, REVOKE, DROP. */
-static cen_status send_id(world *w, unsigned i, enum ceni_wire_type type, uint64_t id) {
+static inline cen_status send_id(world *w, unsigned i, enum ceni_wire_type type, uint64_t id) {
     ceni_wire_id *b = ceni_wire_begin(&request, type, 6, sizeof *b);
     b->id = id;
     return world_send(w, i, &request, 0);
 }
 
-static cen_status send_pages(world *w, unsigned i, uint64_t set, uint32_t first) {
+static inline cen_status send_pages(world *w, unsigned i, uint64_t set, uint32_t first) {
     ceni_wire_pages *b = ceni_wire_begin(&request, CENI_WIRE_PAGES, 7, sizeof *b);
     *b = (ceni_wire_pages){set, first, 0};
     return world_send(w, i, &request, 0);
 }
 
-static cen_status send_lease(world *w, unsigned i, uint64_t set, uint64_t export_id, bool write) {
+static inline cen_status send_lease(world *w, unsigned i, uint64_t set, uint64_t export_id,
+                                    bool write) {
     ceni_wire_lease *b = ceni_wire_begin(&request, CENI_WIRE_LEASE, 8, sizeof *b);
     *b = (ceni_wire_lease){export_id, set, write, 0};
     return world_send(w, i, &request, 0);
 }
 
-static cen_status send_watch(world *w, unsigned i, const char *name, bool on) {
+static inline cen_status send_watch(world *w, unsigned i, const char *name, bool on) {
     ceni_wire_watch *b = ceni_wire_begin(&request, CENI_WIRE_WATCH, 9, sizeof *b);
     *b = (ceni_wire_watch){on, (uint32_t)strlen(name)};
     ceni_wire_add(&request, name, b->name_size);
     return world_send(w, i, &request, 0);
 }
 
-static cen_status send_event(world *w, unsigned i, uint64_t export_id, uint32_t flags) {
+static inline cen_status send_event(world *w, unsigned i, uint64_t export_id, uint32_t flags) {
     ceni_wire_event *b = ceni_wire_begin(&request, CENI_WIRE_EVENT, 10, sizeof *b);
     *b = (ceni_wire_event){.export_id = export_id, .flags = flags};
     return world_send(w, i, &request, !!(flags & CENI_WIRE_EVENT_FD));
 }
 
-static cen_status send_list(world *w, unsigned i, uint64_t cursor) {
+static inline cen_status send_list(world *w, unsigned i, uint64_t cursor) {
     ceni_wire_list *b = ceni_wire_begin(&request, CENI_WIRE_LIST, 11, sizeof *b);
     b->cursor = cursor;
     return world_send(w, i, &request, 0);
