@@ -286,7 +286,7 @@ static void other_users_get_what_the_list_says(void **state) {
     OK(agent_ask(&w.publisher, "drop"));
     OK(agent_ask(&w.publisher, "set %llu %llu", SET, PAGE));
     OK(agent_ask(&w.publisher, "alloc 4096"));
-    OK(agent_ask(&w.publisher, "export public r 1"));
+    OK(agent_ask(&w.publisher, "export public rs 1"));
     OK(agent_ask(&other, "open public 0 0"));
     OK(agent_ask(&other, "peek 0 0"));
     FAILS(CEN_ERR_PERMISSION, agent_ask(&other, "open public 1 0"));
@@ -304,13 +304,18 @@ static void other_users_get_what_the_list_says(void **state) {
 static void nothing_is_left_of_what_ended(void **state) {
     world w = start();
     OK(agent_ask(&w.publisher, "export model - 0 10000"));
-    OK(agent_ask(&w.reader, "held"));
-    uint64_t fds = w.reader.a, maps = w.reader.b;
+    uint64_t fds = 0, maps = 0;
     for (int i = 0; i < 3; i++) {
         OK(agent_ask(&w.reader, "open model 0 0"));
         OK(agent_ask(&w.reader, "peek %d 0", i));
         OK(agent_ask(&w.reader, "close %d", i));
         until_listed(&w.reader, "leases", 0);
+        if (i == 0) { /* a driver opens files of its own the first time */
+            OK(agent_ask(&w.reader, "held"));
+            fds = w.reader.a;
+            maps = w.reader.b;
+            assert_true(!agent_on_host() || !maps);
+        }
     }
     OK(agent_ask(&w.reader, "held"));
     assert_int_equal(w.reader.a, fds);
