@@ -201,7 +201,8 @@ CEN_API cen_status cen_share_view_find(const cen_share_view *view, const char *n
                                        cen_share_item *item);
 /* Orders later work of `stream` behind the exporter's work that its export or its latest
  * cen_share_mark named. If the exporter died before that was done, the contents are what they are:
- * CEN_ERR_DEVICE_LOST where that is known. */
+ * CEN_ERR_DEVICE_LOST where that is known. CEN_ERR_UNSUPPORTED: its event cannot be reached, as on
+ * CUDA from another user's process: it must export `synced`. */
 CEN_API cen_status cen_share_wait(cen_share_view *view, cen_stream stream);
 /* Whether to hear of new versions of a name (CEN_SHARE_NEW_VERSION). */
 CEN_API cen_status cen_share_watch(cen_share *share, const char *name, bool on);

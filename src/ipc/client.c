@@ -201,6 +201,9 @@ static void let_go(cen_share *share) {
     for (const cen_share_set *set = share->sets; set; set = set->next) {
         bool stays = false;
         for (ceni_offer *e = set->exports; e; e = e->next) {
+            if (e->event) { /* who opens it later cannot wait for an event that is gone */
+                (void)cen_event_sync(set->device, e->event);
+            }
             stays |= !e->withdrawn && (e->flags & (CENI_WIRE_KEEP | CENI_WIRE_ONCE));
         }
         for (ceni_offer *e = set->exports; stays && e; e = e->next) {

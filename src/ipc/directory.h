@@ -1,4 +1,4 @@
-/* The directory of an export: its items' names, places and meta data (docs/formats/broker.md).
+/* The directory of an export: its items' names, places and meta data (docs/formats/share.md).
  *
  * Flat and readable in place: a head, entries in the order of their export, the entries' numbers
  * sorted by name, then the bytes of names and meta data. Places are offsets into the set. The

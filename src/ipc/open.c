@@ -7,6 +7,9 @@
 #include "base/clock.h"
 #include "ipc/client_int.h"
 
+/* While a name is waited for, how often to look whether it is there without a notice of it. */
+#define LOOK_NS UINT64_C(200000000)
+
 /* What is asked for. */
 typedef struct wanted {
     cen_share *share;
@@ -262,17 +265,18 @@ static struct timespec timespec_of(uint64_t ns) {
                              .tv_nsec = (long)(ns % 1000000000)};
 }
 
-/* Waits until something is published. False: the time is over. */
+/* Waits until something is published, or, since what is announced again after a restart of the
+ * broker is no news, for a while. False: the time is over. */
 static bool wait_news(cen_share *share, uint64_t seen, uint64_t end_ns) {
-    const struct timespec end = timespec_of(end_ns);
+    uint64_t now = ceni_now_ns(), look = now + LOOK_NS;
+    const struct timespec until = timespec_of(look < end_ns ? look : end_ns);
     int error = 0;
     pthread_mutex_lock(&share->lock);
     while (share->news_count == seen && error != ETIMEDOUT) {
-        error = pthread_cond_timedwait(&share->news, &share->lock, &end);
+        error = pthread_cond_timedwait(&share->news, &share->lock, &until);
     }
-    bool news = share->news_count != seen;
     pthread_mutex_unlock(&share->lock);
-    return news;
+    return now < end_ns;
 }
 
 static uint64_t news_seen(cen_share *share) {

@@ -1,6 +1,7 @@
 /* Events that order readers behind a writer in another process. */
 #include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -82,18 +83,66 @@ static cen_status imported(ceni_opened *lease, cen_device *device, cen_event *ev
     return CEN_OK;
 }
 
+/* An event that only a token names goes with its process: then there is nothing to wait for. `lock`
+ * is held. */
+static bool is_over(const ceni_opened *lease) {
+    return !lease->shared.flags || (lease->orphan && lease->shared.fd < 0);
+}
+
+static cen_status try_wait(cen_share *share, const cen_share_view *view, cen_stream stream) {
+    ceni_opened *lease = view->lease;
+    cen_device *device = view->import->device;
+    cen_event event;
+    cen_status status = CEN_OK;
+    pthread_mutex_lock(&share->lock);
+    const ceni_offer *own = lease->direct < 0 ? ceni_offer_find(share, lease->id) : NULL;
+    if (own && own->event) { /* the driver imports none of its own process's */
+        status = cen_stream_wait(device, stream, own->event);
+    } else if (!is_over(lease)) {
+        status = imported(lease, device, &event);
+        status = status ? status : cen_stream_wait(device, stream, event);
+    }
+    pthread_mutex_unlock(&share->lock);
+    return status;
+}
+
+/* Whether nobody publishes the lease's set any more, as the broker or the sender's socket says. */
+static bool ask_orphan(cen_share *share, ceni_opened *lease) {
+    cen_share_list *list;
+    char byte;
+    bool orphan = lease->direct >= 0 && !recv(lease->direct, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    pthread_mutex_lock(&share->wire);
+    if (lease->direct < 0 && !ceni_client_list(share, &list)) {
+        for (size_t i = 0; i < list->set_count; i++) {
+            orphan |= list->sets[i].id == lease->set && !list->sets[i].publisher;
+        }
+        cen_share_list_free(list);
+    }
+    pthread_mutex_lock(&share->lock);
+    lease->orphan |= orphan;
+    pthread_mutex_unlock(&share->lock);
+    pthread_mutex_unlock(&share->wire);
+    return orphan;
+}
+
 cen_status cen_share_wait(cen_share_view *view, cen_stream stream) {
     cen_status status = view ? ceni_share_check(view->share, "wait")
                              : ceni_fail(CEN_ERR_INVALID, "wait: view is NULL");
     if (status || !view->lease->shared.flags) {
         return status;
     }
-    cen_share *share = view->share;
-    cen_device *device = view->import->device;
-    cen_event event;
-    pthread_mutex_lock(&share->lock);
-    status = imported(view->lease, device, &event);
-    status = status ? status : cen_stream_wait(device, stream, event);
-    pthread_mutex_unlock(&share->lock);
-    return status;
+    ceni_opened *lease = view->lease;
+    bool token_only = lease->shared.fd < 0;
+    cen_status expected = ceni_log_expect(token_only ? CEN_ERR_DEVICE : CEN_OK);
+    status = try_wait(view->share, view, stream);
+    ceni_log_expect(expected);
+    if (status != CEN_ERR_DEVICE || !token_only) {
+        return status;
+    }
+    if (ask_orphan(view->share, lease)) {
+        return CEN_OK;
+    }
+    return ceni_fail(CEN_ERR_UNSUPPORTED,
+                     "wait: the exporter's event cannot be reached, as across users; let it export "
+                     "with `synced`");
 }

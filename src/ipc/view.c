@@ -12,7 +12,7 @@
 #include "ipc/client_int.h"
 
 uint64_t ceni_name_hash(const char *name, size_t size, uint64_t version) {
-    return size ? XXH64(name, size, version) : 0;
+    return name && size ? XXH64(name, size, version) : 0;
 }
 
 /* ---- making one of a reply ---- */

@@ -156,11 +156,11 @@ static inline int agent_hear(agent *g) {
     if (got <= 0) {
         fail_msg("the agent ended without an answer");
     }
-    unsigned long long a = 0, b = 0;
-    g->text[0] = 0;
-    assert_true(sscanf(line, "%d %llu %llu %511[^\n]", &g->status, &a, &b, g->text) >= 3);
-    g->a = a;
-    g->b = b;
+    char *at = line;
+    g->status = (int)strtol(at, &at, 10);
+    g->a = strtoull(at, &at, 10);
+    g->b = strtoull(at, &at, 10);
+    snprintf(g->text, sizeof g->text, "%s", *at ? at + 1 : at);
     return g->status;
 }
 
@@ -269,7 +269,7 @@ static inline bool agent_on_host(void) {
 #define AGENT_MAIN(tests)                                                                          \
     int main(int argc, char **argv) {                                                              \
         if (argc == 4 && !strcmp(argv[1], "--agent")) {                                            \
-            return agent_main(argv[2], atoi(argv[3]));                                             \
+            return agent_main(argv[2], (int)strtol(argv[3], NULL, 10));                            \
         }                                                                                          \
         return agent_suite(tests, sizeof(tests) / sizeof *(tests));                                \
     }

@@ -393,7 +393,7 @@ static cen_status agent_steps(agent_state *s, const agent_words *w) {
 static cen_broker *agent_serving;
 
 static void agent_stop(int number) {
-    cen_broker_stop(agent_serving);
+    cen_broker_stop(agent_serving); /* NOLINT(bugprone-signal-handler): made for it */
 }
 
 /* serve SOCKET [N]: armed as by `arm`. When it was stopped it answers with its steps. */
@@ -452,7 +452,7 @@ static cen_status agent_open_device(const char *name, cen_device **device) {
         return cen_device_open(name, device);
     }
     cen_host_options options = {.size = sizeof options, .capacity = (uint64_t)1 << 30};
-    return cen_device_open_host(atoi(name + 5), &options, device);
+    return cen_device_open_host((int)strtol(name + 5, NULL, 10), &options, device);
 }
 
 static void agent_log(void *arg, cen_log_level level, const char *message) {

@@ -286,7 +286,7 @@ static void other_users_get_what_the_list_says(void **state) {
     OK(agent_ask(&w.publisher, "drop"));
     OK(agent_ask(&w.publisher, "set %llu %llu", SET, PAGE));
     OK(agent_ask(&w.publisher, "alloc 4096"));
-    OK(agent_ask(&w.publisher, "export public r 1"));
+    OK(agent_ask(&w.publisher, "export public rs 1"));
     OK(agent_ask(&other, "open public 0 0"));
     OK(agent_ask(&other, "peek 0 0"));
     FAILS(CEN_ERR_PERMISSION, agent_ask(&other, "open public 1 0"));
@@ -304,17 +304,22 @@ static void other_users_get_what_the_list_says(void **state) {
 static void nothing_is_left_of_what_ended(void **state) {
     world w = start();
     OK(agent_ask(&w.publisher, "export model - 0 10000"));
-    OK(agent_ask(&w.reader, "held"));
-    uint64_t fds = w.reader.a, maps = w.reader.b;
+    uint64_t fds = 0;
     for (int i = 0; i < 3; i++) {
         OK(agent_ask(&w.reader, "open model 0 0"));
         OK(agent_ask(&w.reader, "peek %d 0", i));
         OK(agent_ask(&w.reader, "close %d", i));
         until_listed(&w.reader, "leases", 0);
+        usleep(50000); /* the end of a lease is told, and its set unmapped, by different threads */
+        OK(agent_ask(&w.reader, "held"));
+        fds = i ? fds : w.reader.a; /* a driver opens files of its own the first time */
     }
-    OK(agent_ask(&w.reader, "held"));
+    for (int ms = 0; ms < SOON_MS && (w.reader.a != fds || w.reader.b); ms++) {
+        usleep(1000);
+        OK(agent_ask(&w.reader, "held"));
+    }
     assert_int_equal(w.reader.a, fds);
-    assert_int_equal(w.reader.b, maps);
+    assert_int_equal(w.reader.b, 0);
     OK(agent_ask(&w.publisher, "memory"));
     uint64_t before = w.publisher.a;
     OK(agent_ask(&w.reader, "open model 0 0"));

@@ -98,7 +98,7 @@ static void what_cannot_be_told_apart_is_refused(void **state) {
     free(longest);
 }
 
-/* Places in a directory of two items, by docs/formats/broker.md. */
+/* Places in a directory of two items, by docs/formats/share.md. */
 enum {
     HEAD_SIZE = 8,
     HEAD_COUNT = 16,
