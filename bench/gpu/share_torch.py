@@ -101,7 +101,7 @@ def measure(pipe, device, runs):
         times = by_torch(pipe, large)
         first[1].append(times[0])
         later[1].append(share_common.middle(times[1:])["median"])
-        # One set, of which each is an export: the first has to be mapped.
+        # Each is a set of its own, and has to be mapped.
         shared = [cenote.torch.share(t, f"large-{run}-{i}") for i, t in enumerate(large)]
         times = by_cenote(pipe, [f"large-{run}-{i}" for i in range(NEXT)])
         first[0].append(times[0])
