@@ -177,7 +177,10 @@ static inline int agent_wait(agent *g) {
 
 static inline void agent_kill(agent *g) {
     if (g->pid) {
+        siginfo_t info;
         kill(g->pid, SIGKILL);
+        /* Dead before its socket closes, which would have it end by itself. */
+        (void)waitid(P_PID, (id_t)g->pid, &info, WEXITED | WNOWAIT);
         (void)agent_wait(g);
     }
 }
