@@ -89,20 +89,33 @@ cen_status ceni_state_on_withdraw(ceni_state *s, uint32_t client, const ceni_wir
     return CEN_OK;
 }
 
-static cen_status set_event(ceni_state *s, ceni_export *e, const ceni_wire_event *b, int *fds) {
-    const char *why;
-    bool file = b->flags & CENI_WIRE_EVENT_FD;
-    if (file && !s->calls.check(s->arg, fds[0], CENI_FD_EVENT, 0, &why)) {
-        return ceni_state_refuse(s, CEN_ERR_INVALID, "the event: %s", why);
-    }
+void ceni_export_set_event(ceni_state *s, ceni_export *e, uint32_t flags, const uint8_t event[64],
+                           int *fd) {
+    bool file = flags & CENI_WIRE_EVENT_FD;
     ceni_set_count_fd(s, ceni_set_at(s, e->set), (int)file - (e->event_fd >= 0));
     ceni_state_close_fd(s, &e->event_fd);
     if (file) {
-        e->event_fd = fds[0];
-        fds[0] = -1;
+        e->event_fd = *fd;
+        *fd = -1;
     }
-    e->has_token = b->flags & CENI_WIRE_EVENT_TOKEN;
-    memcpy(e->event, b->event, sizeof e->event);
+    e->has_token = flags & CENI_WIRE_EVENT_TOKEN;
+    memcpy(e->event, event, sizeof e->event);
+}
+
+static cen_status set_event(ceni_state *s, ceni_export *e, const ceni_wire_event *b, int *fds) {
+    const char *why;
+    bool file = b->flags & CENI_WIRE_EVENT_FD;
+    const ceni_user *u = ceni_user_at(s, ceni_set_at(s, e->set)->user);
+    if (file && !s->calls.check(s->arg, fds[0], CENI_FD_EVENT, 0, &why)) {
+        return ceni_state_refuse(s, CEN_ERR_INVALID, "the event: %s", why);
+    }
+    if (file && e->event_fd < 0 && u->fds >= s->limits.fds) {
+        return ceni_state_refuse(s, CEN_ERR_LIMIT,
+                                 "user %" PRIu32 " has %" PRIu32 " descriptors "
+                                 "here, which is the limit",
+                                 u->uid, u->fds);
+    }
+    ceni_export_set_event(s, e, b->flags, b->event, fds);
     return CEN_OK;
 }
 

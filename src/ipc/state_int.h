@@ -198,6 +198,9 @@ cen_status ceni_state_on_publish(ceni_state *s, uint32_t client, const ceni_wire
 cen_status ceni_state_on_withdraw(ceni_state *s, uint32_t client, const ceni_wire_message *m);
 cen_status ceni_state_on_event(ceni_state *s, uint32_t client, const ceni_wire_message *m,
                                int *fds);
+/* flags: CENI_WIRE_EVENT_*; the descriptor, if there is one, is taken. */
+void ceni_export_set_event(ceni_state *s, ceni_export *e, uint32_t flags, const uint8_t event[64],
+                           int *fd);
 void ceni_export_withdraw(ceni_state *s, uint32_t index);
 /* A withdrawn one without a lease is over: the publisher hears it. Its set may be gone then. */
 void ceni_export_release(ceni_state *s, uint32_t index);

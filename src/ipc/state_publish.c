@@ -285,6 +285,8 @@ static cen_status publish_again(ceni_state *s, uint32_t client, const ceni_wire_
     if (reader) {
         status = ceni_lease_begin(s, client, index, 0);
     } else if (!is_new) {
+        int *event_fd = &fds[b->flags & CENI_WIRE_DIRECTORY_FD ? 1 : 0];
+        ceni_export_set_event(s, ceni_export_at(s, index), b->flags, b->event, event_fd);
         status = settle(s, index, withdrawn);
     }
     if (!status) {

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "base/fault.h"
+#include "base/log.h"
 #include "tests/unit/ipc/requests.h"
 
 static world *w;
@@ -98,7 +99,8 @@ static void use(unsigned i) {
         (void)send_list(w, i, (uint64_t)pick(6) << 32 | pick(4));
         break;
     default:
-        (void)send_event(w, i, id, pick(4) * CENI_WIRE_EVENT_FD & 48);
+        (void)send_event(w, i, id,
+                         pick(5) ? pick(4) * CENI_WIRE_EVENT_FD : (uint32_t)CENI_WIRE_EVENT_CLEAR);
     }
 }
 
@@ -159,7 +161,7 @@ static void walk(uint64_t seed, unsigned steps, bool faults) {
         walk_a_step();
         ceni_fault_set(&ceni_fault_points[CENI_FAULT_HOST_MEMORY], 0, false);
         if (ceni_state_verify(w->state) || w->broken) {
-            fail_msg("seed %d, step %u", (int)seed, i);
+            fail_msg("seed %d, step %u: %s", (int)seed, i, cen_log_last_error());
         }
     }
     for (unsigned i = 0; i < WORLD_ACTORS; i++) {
