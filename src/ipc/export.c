@@ -323,7 +323,7 @@ static void enter(cen_share *share, ceni_offer *export) {
 
 /* Room in the tables before the broker is told: after that nothing may fail. */
 static cen_status reserve(cen_share *share, const ceni_offer *export) {
-    uint64_t key = ++share->local_ids; /* no id of a broker's is so small */
+    uint64_t key = ++share->local_ids; /* of a broker's ids, which are random, none is so small */
     bool named = export->name && !newest(share, export->name);
     if (ceni_map_put(&share->exports, key, 0) ||
         (named && ceni_map_put(&share->named, name_key(export->name), 0))) {

@@ -11,14 +11,16 @@
 #include "base/mem.h"
 
 ceni_state *ceni_state_create(const ceni_state_limits *limits, const ceni_state_calls *calls,
-                              void *arg, uint64_t instance, uint64_t seed) {
+                              void *arg, const ceni_state_random *random) {
     ceni_state *s = ceni_calloc(1, sizeof *s);
     if (s) {
         s->limits = *limits;
         s->calls = *calls;
         s->arg = arg;
-        s->instance = instance;
-        s->seed = seed;
+        s->instance = random->instance;
+        s->seed = random->seed;
+        memcpy(s->key, random->key, sizeof s->key);
+        s->plain_ids = !(random->key[0] | random->key[1]);
         ceni_state_init_slots(s);
     }
     return s;
@@ -90,15 +92,6 @@ void ceni_state_close_fd(ceni_state *s, int *fd) {
         s->calls.close(s->arg, *fd);
         *fd = -1;
     }
-}
-
-uint64_t ceni_state_new_id(ceni_state *s) {
-    uint64_t id;
-    do { /* an id of an earlier instance may be known again */
-        id = s->instance << 32 | ++s->counter;
-    } while (!s->counter || ceni_set_find(s, id) != CENI_NONE ||
-             ceni_export_find(s, id) != CENI_NONE || ceni_client_find(s, id) != CENI_NONE);
-    return id;
 }
 
 /* ---- clients ---- */

@@ -37,9 +37,15 @@ typedef struct ceni_state_limits { /* for each user */
     uint32_t clients, sets, exports, leases, fds;
 } ceni_state_limits;
 
-/* instance and seed are random. NULL: no memory. */
+/* Random numbers. Clients are told the instance; the others are secret. Without a key ids are 1, 2,
+ * and so on, which only tests want. */
+typedef struct ceni_state_random {
+    uint64_t instance, seed, key[2];
+} ceni_state_random;
+
+/* NULL: no memory. */
 ceni_state *ceni_state_create(const ceni_state_limits *limits, const ceni_state_calls *calls,
-                              void *arg, uint64_t instance, uint64_t seed);
+                              void *arg, const ceni_state_random *random);
 /* Closes all descriptors, and tells nobody. */
 void ceni_state_destroy(ceni_state *state);
 

@@ -125,7 +125,10 @@ struct ceni_state {
     ceni_state_calls calls;
     void *arg;
     uint64_t instance, seed, now;
-    uint32_t counter, stamp;
+    uint64_t counter; /* of ids */
+    uint32_t key[4];
+    bool plain_ids;
+    uint32_t stamp;
     ceni_slots users, clients, sets, exports, leases, pending, links, names, watches;
     uint32_t *timers; /* a heap by deadline: clients that wait, exports (CENI_TIMER_EXPORT) */
     size_t timer_count, timer_capacity;
@@ -159,7 +162,12 @@ void ceni_state_send(ceni_state *s, uint32_t client, const int *fds, unsigned co
 void ceni_state_send_failure(ceni_state *s, uint32_t client, enum ceni_wire_type type, uint32_t seq,
                              cen_status status);
 void ceni_state_close_fd(ceni_state *s, int *fd);
+
+/* state_id.c */
 uint64_t ceni_state_new_id(ceni_state *s);
+bool ceni_state_gave_id(const ceni_state *s, uint64_t id);
+uint64_t ceni_id_encrypt(const uint32_t key[4], uint64_t number);
+uint64_t ceni_id_decrypt(const uint32_t key[4], uint64_t id);
 
 /* state_key.c: finding. */
 void ceni_state_init_slots(ceni_state *s);

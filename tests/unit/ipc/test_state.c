@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "ipc/state_int.h"
 #include "tests/unit/ipc/requests.h"
 
 enum { A, B, C, D };
@@ -513,6 +514,29 @@ static void a_user_sees_what_is_theirs(void **state) {
     assert_int_equal(send_list(w, A, 4ull << 32 | 9999), CEN_ERR_INVALID);
 }
 
+/* Who knows some ids of a broker cannot announce others' to the next one. */
+static void ids_are_not_guessed(void **state) {
+    static const uint32_t key[4] = {0x00010203, 0x04050607, 0x08090a0b, 0x0c0d0e0f};
+    assert_true(ceni_id_encrypt(key, 0x4142434445464748) == 0x497df3d072612cb5); /* XTEA's own */
+    assert_true(ceni_id_decrypt(key, 0x497df3d072612cb5) == 0x4142434445464748);
+    come(A, 500);
+    come(B, 501);
+    uint64_t before = new_set(w, B, 1), set = new_set(w, A, 1), id = publish(w, A, set, "n", 0);
+    uint64_t after = new_set(w, B, 1);
+    assert_true(world_free(w));
+    w = world_new(0x2222);
+    come(A, 500);
+    come(B, 501);
+    for (uint64_t i = 1; i < 16; i++) {
+        (void)send_set(w, B, before + i, 1, 1);
+        (void)send_set(w, B, after - i, 1, 1);
+    }
+    assert_int_equal(send_set(w, A, set, 1, 1), CEN_OK);
+    const publication p = {
+        .set = set, .export_id = id, .version = 1, .name = "n", .flags = CENI_WIRE_AGAIN};
+    assert_int_equal(send_publish(w, A, &p), CEN_OK);
+}
+
 static void another_version_is_refused_by_name(void **state) {
     ceni_wire_message m;
     void *replaced;
@@ -548,6 +572,7 @@ int main(void) {
         TEST(a_restart_is_told_by_publishers_and_readers),
         TEST(a_reader_holds_up_a_dead_publishers_set),
         TEST(a_user_sees_what_is_theirs),
+        TEST(ids_are_not_guessed),
         TEST(another_version_is_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -201,7 +201,8 @@ static void a_lease_takes_less_than_100_bytes(void **state) {
                               .read_only = world_read_only,
                               .quota = world_quota};
     ceni_state_destroy(w->state);
-    w->state = ceni_state_create(&limits, &calls, w, 5, 6);
+    const ceni_state_random random = {.instance = 5, .seed = 6, .key = {7, 8}};
+    w->state = ceni_state_create(&limits, &calls, w, &random);
     uint64_t id[EXPORTS];
     assert_int_equal(world_hello(w, CLIENTS, 500, true), CEN_OK);
     uint64_t set = new_set(w, CLIENTS, 1);

@@ -100,6 +100,7 @@ static uint64_t world_quota(void *arg, uint32_t uid) {
     return ((world *)arg)->quota;
 }
 
+/* instance 0: ids count from 1. */
 static world *world_new(uint64_t instance) {
     static const ceni_state_calls calls = {.reply = world_reply,
                                            .notice = world_notice,
@@ -112,7 +113,8 @@ static world *world_new(uint64_t instance) {
     w->open = calloc(WORLD_FDS, 1);
     w->quota = UINT64_MAX;
     w->refused_fd = -1;
-    w->state = ceni_state_create(&limits, &calls, w, instance, 42);
+    const ceni_state_random random = {.instance = instance, .seed = 42, .key = {instance}};
+    w->state = ceni_state_create(&limits, &calls, w, &random);
     return w;
 }
 
