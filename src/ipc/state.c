@@ -49,6 +49,10 @@ void ceni_state_destroy(ceni_state *s) {
         ceni_name *n = ceni_name_at(s, i);
         ceni_free(n->slot.flags & CENI_SLOT_LIVE ? n->text : NULL);
     }
+    for (uint32_t i = 0; i < s->users.used; i++) {
+        ceni_user *u = ceni_user_at(s, i);
+        ceni_free(u->slot.flags & CENI_SLOT_LIVE ? u->over : NULL);
+    }
     for (uint32_t i = 0; i < s->clients.used; i++) {
         ceni_client *c = ceni_client_at(s, i);
         ceni_free(c->slot.flags & CENI_SLOT_LIVE ? c->groups : NULL);

@@ -23,7 +23,9 @@ typedef struct ceni_state_calls {
     /* The reply to a client's request; the descriptors stay the state's. */
     void (*reply)(void *arg, void *peer, const ceni_wire_builder *message, const int *fds,
                   unsigned count);
-    void (*notice)(void *arg, void *peer, const ceni_wire_builder *message);
+    /* Whether it will be read. If not, ceni_state_hangup must follow: it is told anew to the
+     * connection after that. */
+    bool (*notice)(void *arg, void *peer, const ceni_wire_builder *message);
     void (*close)(void *arg, int fd);
     /* Whether a descriptor is what it has to be; if not, *why says so. */
     bool (*check)(void *arg, int fd, enum ceni_state_fd kind, uint64_t bytes, const char **why);

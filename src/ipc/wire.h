@@ -216,9 +216,11 @@ typedef struct ceni_wire_list_reply {
      * u8, strings as u16 length and bytes */
 } ceni_wire_list_reply;
 
-/* NOTICE. */
+/* NOTICE. WITHDRAWN goes to the publisher and to readers of its user, for the next broker's sake:
+ * what they announce to it is withdrawn. Their programs do not hear of it. */
+enum { CENI_WIRE_NOTICE_WITHDRAWN = 16 };
 typedef struct ceni_wire_notice {
-    uint32_t kind; /* cen_share_notice_kind */
+    uint32_t kind; /* cen_share_notice_kind, or the above */
     uint32_t name_size;
     uint64_t export_id, version;
     uint32_t unclean; /* with IDLE: a lease ended without a sign that its process is dead: the
