@@ -260,6 +260,8 @@ void ceni_notice_withdrawn(ceni_state *s, const ceni_export *e, uint32_t by);
 /* To all that have it open. */
 void ceni_notice_readers(ceni_state *s, const ceni_export *e, cen_share_notice_kind kind);
 void ceni_notice_version(ceni_state *s, uint32_t export);
+/* The same, only to those who watch its name. */
+void ceni_notice_watchers(ceni_state *s, uint32_t export);
 /* What a client may have missed while it was not connected. */
 void ceni_notice_again(ceni_state *s, uint32_t client);
 

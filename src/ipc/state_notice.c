@@ -64,13 +64,20 @@ static void tell_readers(ceni_state *s, uint32_t list, const ceni_export *e) {
     }
 }
 
+void ceni_notice_watchers(ceni_state *s, uint32_t export) {
+    const ceni_export *e = ceni_export_at(s, export);
+    s->stamp++;
+    for (uint32_t i = ceni_name_at(s, e->name)->watches; i != CENI_NONE;) {
+        const ceni_watch *watch = ceni_watch_at(s, i);
+        tell_version(s, watch->client, e);
+        i = watch->by_name.next;
+    }
+}
+
 void ceni_notice_version(ceni_state *s, uint32_t export) {
     const ceni_export *e = ceni_export_at(s, export);
     const ceni_name *n = ceni_name_at(s, e->name);
-    s->stamp++;
-    for (uint32_t i = n->watches; i != CENI_NONE; i = ceni_watch_at(s, i)->by_name.next) {
-        tell_version(s, ceni_watch_at(s, i)->client, e);
-    }
+    ceni_notice_watchers(s, export);
     tell_readers(s, n->living, e);
     tell_readers(s, n->withdrawn, e);
 }

@@ -305,12 +305,21 @@ static cen_status same_again(ceni_state *s, uint32_t client, const ceni_wire_mes
     return settle(s, index, client, b->flags & CENI_WIRE_WITHDRAWN);
 }
 
+/* Who waits for the name was told that it is not there. */
+static void opens_again(ceni_state *s, uint32_t index) {
+    uint32_t name = ceni_export_at(s, index)->name;
+    if (name != CENI_NONE && ceni_name_newest(s, name) == index) {
+        ceni_notice_watchers(s, index);
+    }
+    ceni_open_waiting(s, index);
+}
+
 static cen_status publish_again(ceni_state *s, uint32_t client, const ceni_wire_message *m,
                                 int *fds, uint32_t set, bool reader) {
     const ceni_wire_publish *b = m->body;
     bool withdrawn = b->flags & CENI_WIRE_WITHDRAWN;
     uint32_t index = ceni_export_find(s, b->export_id);
-    bool is_new = index == CENI_NONE;
+    bool is_new = index == CENI_NONE, was_open = !is_new && !ceni_export_at(s, index)->withdrawn;
     cen_status status = is_new ? found_again(s, m, fds, set, reader, &index)
                                : same_again(s, client, m, fds, set, reader, index);
     if (status) {
@@ -329,8 +338,8 @@ static cen_status publish_again(ceni_state *s, uint32_t client, const ceni_wire_
     if (!status) {
         reply(s, client, m->head.seq, b->export_id, b->version);
     }
-    if (is_new && !e->withdrawn) {
-        ceni_open_waiting(s, index);
+    if (!withdrawn && !was_open && !e->withdrawn) {
+        opens_again(s, index);
     }
     if (is_new) {
         ceni_export_release(s, index);

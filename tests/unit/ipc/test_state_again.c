@@ -262,6 +262,23 @@ static void idle_is_for_who_announced_it(void **state) {
     assert_int_equal(count().exports, 0);
 }
 
+/* Who asked before the publisher was back. */
+static void who_waits_hears_of_what_is_told_again(void **state) {
+    come(A, 500);
+    come(B, 500);
+    come(C, 500);
+    come(D, 500);
+    assert_int_equal(send_watch(w, C, "n", true), CEN_OK);
+    assert_int_equal(open_version(w, D, "n", 0, 0, 100), CEN_ERR_NOT_READY);
+    assert_int_equal(announce(B, 2, 77, 78, 0), CEN_OK);
+    assert_int_equal(w->actors[C].notices[CEN_SHARE_NEW_VERSION], 0);
+    assert_int_equal(announce(A, 1, 77, 78, 0), CEN_OK);
+    assert_int_equal(w->actors[C].notices[CEN_SHARE_NEW_VERSION], 1);
+    assert_true(opened(D)->export_id == 78);
+    assert_int_equal(announce(A, 1, 77, 78, 0), CEN_OK);
+    assert_int_equal(w->actors[C].notices[CEN_SHARE_NEW_VERSION], 1);
+}
+
 /* A notice that is not taken comes again. */
 static void idle_is_not_lost(void **state) {
     come(A, 500);
@@ -309,6 +326,7 @@ int main(void) {
         TEST(what_is_over_does_not_come_back),
         TEST(only_so_much_is_kept_of_what_is_over),
         TEST(idle_is_for_who_announced_it),
+        TEST(who_waits_hears_of_what_is_told_again),
         TEST(idle_is_not_lost),
         TEST(ids_are_not_guessed),
     };
