@@ -99,7 +99,8 @@ enum {
     CENI_WIRE_EVENT_FD = 16u,
     CENI_WIRE_EVENT_TOKEN = 32u,
     CENI_WIRE_WITHDRAWN = 64u, /* with AGAIN: it was withdrawn, leases may be left */
-    CENI_WIRE_ONCE = 128u
+    CENI_WIRE_ONCE = 128u,
+    CENI_WIRE_EVENT_CLEAR = 256u /* in EVENT: there is none any more */
 };
 
 typedef struct ceni_wire_access {
@@ -170,16 +171,16 @@ typedef struct ceni_wire_pages_reply {
 } ceni_wire_pages_reply;
 
 /* CLOSE, WITHDRAW, REVOKE: of an export. EVENT: the exporter's new event (CENI_WIRE_EVENT_*; fds:
- * the event's), or, from a reader, a request for the current one; the reply is of the same form,
- * and without flags if there is none or one was set. Replies that have no structure here are empty.
- */
+ * the event's), or that what it was for is complete (CLEAR, alone); or, from a reader, a request
+ * for the current one; the reply is of the same form, and without flags if there is none or it was
+ * the exporter's. Replies that have no structure here are empty. */
 typedef struct ceni_wire_id {
     uint64_t id;
 } ceni_wire_id;
 /* DROP: the publisher gives up its set; exports that are left are withdrawn. ceni_wire_id. */
 typedef struct ceni_wire_event {
     uint64_t export_id;
-    uint32_t flags; /* 0: asking */
+    uint32_t flags; /* FD, TOKEN or CLEAR; 0: asking */
     uint32_t reserved;
     uint8_t event[64];
 } ceni_wire_event;
@@ -215,9 +216,11 @@ typedef struct ceni_wire_list_reply {
      * u8, strings as u16 length and bytes */
 } ceni_wire_list_reply;
 
-/* NOTICE. */
+/* NOTICE. WITHDRAWN goes to the publisher and to readers of its user, for the next broker's sake:
+ * what they announce to it is withdrawn. Their programs do not hear of it. */
+enum { CENI_WIRE_NOTICE_WITHDRAWN = 16 };
 typedef struct ceni_wire_notice {
-    uint32_t kind; /* cen_share_notice_kind */
+    uint32_t kind; /* cen_share_notice_kind, or the above */
     uint32_t name_size;
     uint64_t export_id, version;
     uint32_t unclean; /* with IDLE: a lease ended without a sign that its process is dead: the

@@ -236,10 +236,10 @@ static cen_status lease(cursor *c, ceni_wire_message *m, fd_range *fds) {
 
 static cen_status event(cursor *c, ceni_wire_message *m, fd_range *fds) {
     const ceni_wire_event *b = m->body;
+    bool clear = c->side == CENI_WIRE_REQUEST && b->flags == CENI_WIRE_EVENT_CLEAR;
+    const uint32_t known = CENI_WIRE_EVENT_FD | CENI_WIRE_EVENT_TOKEN;
     *fds = (fd_range){event_fds(b->flags), event_fds(b->flags)};
-    REQUIRE(c,
-            !(b->flags & ~(uint32_t)(CENI_WIRE_EVENT_FD | CENI_WIRE_EVENT_TOKEN)) && !b->reserved,
-            "has an unknown flag");
+    REQUIRE(c, (clear || !(b->flags & ~known)) && !b->reserved, "has an unknown flag");
     return check_event(c, b->flags, b->event);
 }
 
@@ -289,7 +289,9 @@ static cen_status list_reply(cursor *c, ceni_wire_message *m, fd_range *fds) {
 
 static cen_status notice(cursor *c, ceni_wire_message *m, fd_range *fds) {
     const ceni_wire_notice *b = m->body;
-    REQUIRE(c, b->kind >= CEN_SHARE_NEW_VERSION && b->kind <= CEN_SHARE_BROKER_BACK,
+    REQUIRE(c,
+            (b->kind >= CEN_SHARE_NEW_VERSION && b->kind <= CEN_SHARE_BROKER_BACK) ||
+                b->kind == CENI_WIRE_NOTICE_WITHDRAWN,
             "is of an unknown kind");
     REQUIRE(c, b->unclean <= 1 && !b->reserved, "has a field with an unknown value");
     return take_name(c, b->name_size, m);

@@ -331,6 +331,54 @@ static void events_are_the_exporters(void **state) {
     assert_int_equal(send_event(w, A, id, CENI_WIRE_EVENT_TOKEN), CEN_OK);
     assert_int_equal(w->open_count, 1);
     holds();
+    assert_int_equal(send_event(w, B, id, CENI_WIRE_EVENT_CLEAR), CEN_ERR_PERMISSION);
+    assert_int_equal(send_event(w, B, id, 0), CEN_OK);
+    assert_int_equal(((const ceni_wire_event *)world_body(w, B))->flags, CENI_WIRE_EVENT_TOKEN);
+}
+
+static void an_event_that_is_complete_is_given_to_nobody(void **state) {
+    come(A, 500);
+    come(B, 500);
+    uint64_t set = new_set(w, A, 1), id = publish(w, A, set, "n", CENI_WIRE_EVENT_FD);
+    assert_int_equal(open_name(w, B, "n", 0), CEN_OK);
+    assert_int_equal(w->open_count, 2);
+    assert_int_equal(send_event(w, A, id, CENI_WIRE_EVENT_CLEAR), CEN_OK);
+    assert_int_equal(w->open_count, 1);
+    assert_int_equal(send_event(w, A, id, CENI_WIRE_EVENT_CLEAR), CEN_OK); /* twice is as good */
+    assert_int_equal(send_event(w, B, id, 0), CEN_OK);
+    assert_int_equal(((const ceni_wire_event *)world_body(w, B))->flags, 0);
+    assert_int_equal(w->actors[B].reply_fds, 0);
+    assert_int_equal(open_name(w, B, "n", 0), CEN_OK);
+    assert_int_equal(opened(B)->flags & (CENI_WIRE_EVENT_FD | CENI_WIRE_EVENT_TOKEN), 0);
+    assert_int_equal(send_event(w, A, id, CENI_WIRE_EVENT_FD), CEN_OK); /* there may be a new one */
+    assert_int_equal(send_event(w, B, id, 0), CEN_OK);
+    assert_int_equal(w->actors[B].reply_fds, 1);
+    /* After a restart the publisher's word counts, whoever came first. */
+    publication p = {.set = 77, .export_id = 78, .flags = CENI_WIRE_AGAIN | CENI_WIRE_EVENT_FD};
+    assert_int_equal(send_set(w, B, 77, 2, 1), CEN_OK);
+    assert_int_equal(send_publish(w, B, &p), CEN_OK);
+    p.flags = CENI_WIRE_AGAIN;
+    assert_int_equal(send_set(w, A, 77, 1, 1), CEN_OK);
+    assert_int_equal(send_publish(w, A, &p), CEN_OK);
+    assert_int_equal(open_token(w, B, 78, 7), CEN_OK);
+    assert_int_equal(opened(B)->flags & (CENI_WIRE_EVENT_FD | CENI_WIRE_EVENT_TOKEN), 0);
+    assert_int_equal(w->open_count, 3);
+}
+
+static void events_count_as_descriptors(void **state) {
+    enum { MOST = 120, PAGES = 64 };
+    come(A, 500);
+    uint64_t set = new_set(w, A, PAGES), id[MOST - PAGES + 1];
+    for (unsigned i = 0; i < MOST - PAGES; i++) {
+        id[i] = publish(w, A, set, NULL, 0);
+        assert_int_equal(send_event(w, A, id[i], CENI_WIRE_EVENT_FD), CEN_OK);
+    }
+    id[MOST - PAGES] = publish(w, A, set, NULL, 0);
+    assert_int_equal(send_event(w, A, id[MOST - PAGES], CENI_WIRE_EVENT_FD), CEN_ERR_LIMIT);
+    assert_int_equal(send_event(w, A, id[0], CENI_WIRE_EVENT_FD), CEN_OK); /* another for one */
+    assert_int_equal(send_event(w, A, id[0], CENI_WIRE_EVENT_CLEAR), CEN_OK);
+    assert_int_equal(send_event(w, A, id[MOST - PAGES], CENI_WIRE_EVENT_FD), CEN_OK);
+    assert_int_equal(w->open_count, MOST);
 }
 
 static void quotas_hold(void **state) {
@@ -365,70 +413,6 @@ static void quotas_hold(void **state) {
     }
     assert_int_equal(send_lease(w, C, 9, 5000, false), CEN_ERR_LIMIT); /* 200 leases */
     holds();
-}
-
-static void a_restart_is_told_by_publishers_and_readers(void **state) {
-    const publication p = {
-        .set = 77, .export_id = 78, .version = 4, .name = "n", .flags = CENI_WIRE_AGAIN};
-    come(A, 500);
-    come(B, 501);
-    come(C, 500);
-    come(D, 500);
-    assert_int_equal(send_lease(w, C, 77, 78, false), CEN_OK); /* before it is known */
-    assert_int_equal(send_lease(w, C, 77, 78, false), CEN_ERR_INVALID);
-    assert_int_equal(send_lease(w, B, 77, 78, false), CEN_OK); /* may not: forgotten later */
-    assert_int_equal(send_lease(w, D, 77, 99, false), CEN_OK); /* nobody ever announces it */
-    holds();
-    assert_int_equal(send_set(w, A, 77, 1, 2), CEN_OK);
-    assert_int_equal(send_set(w, D, 77, 1, 2), CEN_ERR_BUSY); /* has a publisher */
-    assert_int_equal(send_set(w, B, 77, 1, 2), CEN_ERR_PERMISSION);
-    assert_int_equal(send_set(w, C, 77, 2, 2), CEN_OK);
-    assert_int_equal(w->open_count, 2); /* C's pages were here already */
-    assert_int_equal(send_publish(w, A, &p), CEN_OK);
-    assert_int_equal(count().leases, 1);
-    assert_int_equal(open_name(w, D, "n", 0), CEN_OK);
-    assert_int_equal(opened(D)->version, 4);
-    assert_int_equal(send_id(w, A, CENI_WIRE_WITHDRAW, 78), CEN_OK);
-    assert_int_equal(send_id(w, D, CENI_WIRE_CLOSE, 78), CEN_OK);
-    world_dead(w, C);
-    assert_int_equal(w->actors[A].notices[CEN_SHARE_IDLE], 1);
-    assert_int_equal(w->actors[A].notice.unclean, 1); /* a reader may not be back yet */
-    assert_int_equal(send_id(w, D, CENI_WIRE_CLOSE, 99), CEN_OK);
-    holds();
-}
-
-static void a_reader_holds_up_a_dead_publishers_set(void **state) {
-    publication p = {
-        .set = 77, .export_id = 78, .version = 4, .name = "n", .flags = CENI_WIRE_AGAIN};
-    come(A, 500);
-    come(B, 500);
-    assert_int_equal(send_set(w, A, 77, 2, 1), CEN_OK);
-    assert_int_equal(send_publish(w, A, &p), CEN_OK); /* and that is its lease */
-    assert_int_equal(count().leases, 1);
-    assert_int_equal(open_name(w, B, "n", 0), CEN_ERR_NOT_FOUND); /* not kept */
-    assert_int_equal(send_lease(w, A, 77, 78, false), CEN_OK);
-    p.export_id = 79;
-    p.name = "kept";
-    p.flags |= CENI_WIRE_KEEP;
-    assert_int_equal(send_publish(w, A, &p), CEN_OK);
-    assert_int_equal(open_name(w, B, "kept", 0), CEN_OK);
-    assert_int_equal(send_pages(w, B, 77, 0), CEN_OK);
-    assert_int_equal(send_set(w, B, 77, 1, 1), CEN_OK); /* the publisher lives after all */
-    p.export_id = 78;
-    p.name = "n";
-    p.flags = CENI_WIRE_AGAIN;
-    p.token = 9;
-    assert_int_equal(send_publish(w, B, &p), CEN_ERR_PERMISSION); /* another token */
-    p.token = 0;
-    assert_int_equal(send_publish(w, B, &p), CEN_OK);
-    assert_int_equal(open_name(w, B, "n", 0), CEN_OK); /* it is there again */
-    world_dead(w, A);
-    world_dead(w, B);
-    assert_int_equal(count().exports, 1); /* the kept one */
-    come(A, 500);
-    assert_int_equal(send_set(w, A, 80, 2, 1), CEN_OK);
-    world_hangup(w, A);
-    assert_int_equal(count().sets, 1); /* nothing came of the other */
 }
 
 /* The number of records of each kind that an actor sees. */
@@ -494,9 +478,9 @@ int main(void) {
         TEST(an_open_waits_for_its_name),
         TEST(a_parcel_is_opened_once),
         TEST(events_are_the_exporters),
+        TEST(an_event_that_is_complete_is_given_to_nobody),
+        TEST(events_count_as_descriptors),
         TEST(quotas_hold),
-        TEST(a_restart_is_told_by_publishers_and_readers),
-        TEST(a_reader_holds_up_a_dead_publishers_set),
         TEST(a_user_sees_what_is_theirs),
         TEST(another_version_is_refused_by_name),
     };

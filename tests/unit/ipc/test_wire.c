@@ -263,6 +263,23 @@ static void exports_and_sets_are_refused(void **state) {
     refused(5, CENI_WIRE_REQUEST, "with 5 descriptors: 1 to 4");
 }
 
+static void events_are_refused(void **state) {
+    ceni_wire_event *e = ceni_wire_begin(&b, CENI_WIRE_EVENT, 1, sizeof *e);
+    e->flags = CENI_WIRE_EVENT_CLEAR;
+    assert_int_equal(check(0, CENI_WIRE_REQUEST), CEN_OK);
+    refused(1, CENI_WIRE_REQUEST, "0 to 0 belong");
+    refused(0, CENI_WIRE_REPLY, "unknown flag");
+    e->event[3] = 1;
+    refused(0, CENI_WIRE_REQUEST, "without its flag");
+    e->event[3] = 0;
+    e->flags |= CENI_WIRE_EVENT_FD;
+    refused(1, CENI_WIRE_REQUEST, "unknown flag");
+    e->flags = CENI_WIRE_KEEP;
+    refused(0, CENI_WIRE_REQUEST, "unknown flag");
+    e->flags = CENI_WIRE_EVENT_FD | CENI_WIRE_EVENT_TOKEN;
+    assert_int_equal(check(1, CENI_WIRE_REQUEST), CEN_OK);
+}
+
 static void replies_are_refused(void **state) {
     ceni_wire_pages_reply *p = ceni_wire_begin(&b, CENI_WIRE_PAGES, 1, sizeof *p);
     p->count = CENI_WIRE_FDS + 1;
@@ -410,6 +427,7 @@ int main(void) {
         cmocka_unit_test(another_version_says_hello),
         cmocka_unit_test(names_and_lists_are_refused),
         cmocka_unit_test(exports_and_sets_are_refused),
+        cmocka_unit_test(events_are_refused),
         cmocka_unit_test(replies_are_refused),
         cmocka_unit_test(too_long_a_message_is_not_sent),
         cmocka_unit_test(messages_travel_with_descriptors),
