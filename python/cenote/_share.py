@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Set, 
 from cenote import _lib, _share_core as core
 from cenote._device import Device
 from cenote._lib import check, library
-from cenote._share_core import Access, Item
+from cenote._share_core import Access, Item, Items
 from cenote._share_layout import Memory, Source
 from cenote._share_objects import Export, Listing, Notice, NoticeKind, View, is_host, seen
 
@@ -121,7 +121,7 @@ class Share:
         ]
         export = self._export(
             memory,
-            items,
+            core.by_column(items),
             name,
             access=core.access_list(access),
             keep=keep,
@@ -130,11 +130,11 @@ class Share:
             once_ttl_ms=core.milliseconds("once_ttl", once_ttl) if once else 0,
             stream=stream,
         )
-        export.arrays = {key: seen(target, spot, stream) for key, spot in spots.items()}
+        export._see = lambda _: {key: seen(target, spot, stream) for key, spot in spots.items()}
         return export
 
     def _export(
-        self, memory: core.Set, items: List[Item], name: Optional[str], **options: Any
+        self, memory: core.Set, items: Items, name: Optional[str], **options: Any
     ) -> Export:
         """Exports items of a set, which the Export then keeps."""
         memory.kept = bool(options.get("keep") or options.get("once"))
@@ -157,7 +157,8 @@ class Share:
         """The token of an item that goes to whoever opens it first. The block's set stays until it was
         closed there."""
         with self._publishing():
-            info = core.export(self._connection, [item], access=access, once=True, stream=stream)
+            items = core.by_column([item])
+            info = core.export(self._connection, items, access=access, once=True, stream=stream)
             with self._lock:
                 if info.id not in self._idle:
                     self._parcels[int(info.id)] = block.set

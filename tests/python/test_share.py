@@ -16,7 +16,7 @@ import support
 from support import MIB, until
 
 import cenote
-from cenote import _share_layout
+from cenote import _share_core, _share_layout
 
 HAS_NUMPY = importlib.util.find_spec("numpy") is not None
 if HAS_NUMPY:
@@ -221,6 +221,39 @@ class Plain(Sharing):
         with cenote.Share() as other, self.assertRaises(cenote.Error):
             other.open("model@2")
         self.assertEqual(bytes(self.share.open("model@3").array), b"three")
+
+    def test_items_of_any_name_and_meta(self):
+        names = ["a", "", "\u00e4\u20ac", "x" * 300, "\udcff", "b"]
+        export = self.share.share({name: bytes([i] * (i + 1)) for i, name in enumerate(names)}, "names")
+        view = self.share.open("names")
+        items = view.items_raw()
+        self.assertEqual([item.name for item in items], names)
+        self.assertEqual(list(view), names)
+        for i, item in enumerate(items):
+            self.assertEqual(item, view.item(item.name))
+            self.assertEqual(item.size, i + 1)
+            self.assertEqual(item.meta, b'{"dtype":"|u1","shape":[%d]}' % (i + 1))
+            self.assertEqual(bytes(view[item.name]), bytes([i] * (i + 1)))
+        with self.assertRaisesRegex(ValueError, "NUL"):
+            self.share.share({"a\0b": b"x"}, "nul")
+        self.assertEqual(bytes(export.arrays["b"]), bytes([5] * 6))
+        export.close()
+        self.assertEqual(export.arrays, {})
+
+    def test_items_without_a_meta(self):
+        connection = self.share._connection
+        memory = _share_core.Set(connection, connection.device("host:0"), MIB)
+        place = memory.alloc(MIB)
+        bare = _share_core.Item("none", place, 5, b"")
+        for items in (
+            [bare, _share_core.Item("some", place + 8, 3, b"x" * 9)],
+            [bare],
+            [bare._replace(name=str(i)) for i in range(3)],
+        ):
+            info = _share_core.export(connection, _share_core.by_column(items))
+            seen = self.share.open(info.token.decode()).items_raw()
+            said = lambda them: [(i.name, i.size, i.meta) for i in them]
+            self.assertEqual(said(seen), said(items))
 
     def test_revoked_views_say_so(self):
         export = self.share.share(b"x", "x")
