@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import ctypes
 import os
+import sys
 import threading
 import weakref
 from types import TracebackType
@@ -17,9 +18,15 @@ from cenote._share_layout import Memory, Source
 from cenote._share_objects import Export, Listing, Notice, NoticeKind, View, is_host, seen
 
 
+def _program() -> str:
+    """The script that runs; "" for C's idea of it, which is the interpreter."""
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    return "" if name in ("-c", "-m") else name
+
+
 class Share:
     """A connection to the broker (`cenote serve`), for options that cenote.connect() has not: its
-    `socket`; the `label` that `cenote holders` shows; no `broker` at all, which leaves Export.send() and
+    `socket`; the `label` that `cenote holders` shows (the script's name); no `broker` at all, which leaves Export.send() and
     receive(); seconds to wait for an answer; `on_notice`, called with each Notice on a thread of the
     connection's, where it may do anything but close the last that refers to it.
 
@@ -47,7 +54,7 @@ class Share:
         options = _lib.ShareOptions(
             size=ctypes.sizeof(_lib.ShareOptions),
             socket=None if socket is None else os.fsencode(socket),
-            label=None if label is None else label.encode(errors="replace"),
+            label=(_program() if label is None else label).encode(errors="replace") or None,
             no_broker=not broker,
             timeout_ms=max(1, core.milliseconds("timeout", timeout)),
             notice=_notices(weakref.ref(self)),

@@ -4,6 +4,7 @@ processes are programs of their own, which print what they see."""
 
 import array
 import importlib.util
+import os
 import signal
 import socket
 import subprocess
@@ -169,9 +170,13 @@ class Plain(Sharing):
             self.assertEqual(
                 (orphan.publisher, orphan.publisher_pid, orphan.importers), (0, publisher.pid, 1)
             )
+            said = support.holders()
+            self.assertIn(f"an orphan, its publisher (pid {publisher.pid}) is gone", said)
+            self.assertRegex(said, rf"mortal@1 [^\n]*\n *open by pid {os.getpid()} test_share.py")
             del held
             view.close()
         self.assertTrue(until(lambda: not self.share.list().sets))
+        self.assertNotIn("mortal", support.holders())
 
     def test_a_killed_reader_lets_go(self):
         self.share.share(b"x", "x")
@@ -201,6 +206,12 @@ class Plain(Sharing):
         self.assertEqual(bytes(kept), b"mine")
         with self.assertRaises(cenote.Error):
             self.share.open("x")  # withdrawn
+
+    def test_a_closed_export_keeps_nothing(self):
+        export = self.share.share({"a": b"x"}, "x")
+        export.close()
+        self.assertEqual(export.arrays, {})
+        self.assertTrue(until(lambda: not self.share.list().sets))
 
     def test_a_further_version_withdraws_the_older(self):
         heard = threading.Event()
@@ -396,6 +407,7 @@ class Plain(Sharing):
         publisher.kill()
         publisher.wait()
         self.assertIn("ended", self.line(reader))
+        self.assertIn(f"open by pid {reader.pid} share_read.py", support.holders())
         out, _ = reader.communicate("\n", timeout=60)
         self.assertIn(first.rpartition(" ")[2], out)
         self.assertEqual(reader.returncode, 0)
