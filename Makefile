@@ -17,12 +17,14 @@ release debug asan tsan portable: ## build that kind: release into build/, NAME 
 	@tools/deps.sh build
 	@tools/build.sh $@ $(JOBS)
 
-demo: release ## build, then explain and replay a recorded failure, and run two devices as one
+demo: release ## build, explain and replay a recorded failure, join two devices, share an array
 	build/cenote explain $(TRACE) --cap $(CAP)
 	@echo
 	build/cenote replay $(TRACE) --cap $(CAP)
 	@echo
 	build/examples/global
+	@echo
+	examples/share.sh
 
 test: ## install what is missing, build, and run every suite that needs no GPU
 	@tools/deps.sh test

@@ -196,6 +196,10 @@ CEN_API cen_status cen_share_view_get_info(const cen_share_view *view, cen_share
  * CEN_ERR_NOT_FOUND. */
 CEN_API cen_status cen_share_view_item(const cen_share_view *view, size_t index,
                                        cen_share_item *item);
+/* Items `first`, `first` + 1, ... in one call: `*got` of them, `count` or, at the end, fewer. The
+ * names and metas of a view's items all lie in one block of memory, which a binding may copy. */
+CEN_API cen_status cen_share_view_items(const cen_share_view *view, size_t first,
+                                        cen_share_item *items, size_t count, size_t *got);
 /* The item of that name. CEN_ERR_NOT_FOUND. */
 CEN_API cen_status cen_share_view_find(const cen_share_view *view, const char *name,
                                        cen_share_item *item);

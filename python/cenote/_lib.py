@@ -401,6 +401,10 @@ PROTOTYPES: Dict[str, Tuple[Any, List[Any]]] = {
     "cen_share_close": (_status, [_handle, _stream]),
     "cen_share_view_get_info": (_status, [_handle, POINTER(ShareViewInfo)]),
     "cen_share_view_item": (_status, [_handle, c_size_t, POINTER(ShareItem)]),
+    "cen_share_view_items": (
+        _status,
+        [_handle, c_size_t, POINTER(ShareItem), c_size_t, POINTER(c_size_t)],
+    ),
     "cen_share_view_find": (_status, [_handle, c_char_p, POINTER(ShareItem)]),
     "cen_share_wait": (_status, [_handle, _stream]),
     "cen_share_watch": (_status, [_handle, c_char_p, c_bool]),

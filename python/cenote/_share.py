@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import ctypes
 import os
+import sys
 import threading
 import weakref
 from types import TracebackType
@@ -12,14 +13,20 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Set, 
 from cenote import _lib, _share_core as core
 from cenote._device import Device
 from cenote._lib import check, library
-from cenote._share_core import Access, Item
+from cenote._share_core import Access, Item, Items
 from cenote._share_layout import Memory, Source
 from cenote._share_objects import Export, Listing, Notice, NoticeKind, View, is_host, seen
 
 
+def _program() -> str:
+    """The script that runs; "" for C's idea of it, which is the interpreter."""
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    return "" if name in ("-c", "-m") else name
+
+
 class Share:
     """A connection to the broker (`cenote serve`), for options that cenote.connect() has not: its
-    `socket`; the `label` that `cenote holders` shows; no `broker` at all, which leaves Export.send() and
+    `socket`; the `label` that `cenote holders` shows (the script's name); no `broker` at all, which leaves Export.send() and
     receive(); seconds to wait for an answer; `on_notice`, called with each Notice on a thread of the
     connection's, where it may do anything but close the last that refers to it.
 
@@ -47,7 +54,7 @@ class Share:
         options = _lib.ShareOptions(
             size=ctypes.sizeof(_lib.ShareOptions),
             socket=None if socket is None else os.fsencode(socket),
-            label=None if label is None else label.encode(errors="replace"),
+            label=(_program() if label is None else label).encode(errors="replace") or None,
             no_broker=not broker,
             timeout_ms=max(1, core.milliseconds("timeout", timeout)),
             notice=_notices(weakref.ref(self)),
@@ -121,7 +128,7 @@ class Share:
         ]
         export = self._export(
             memory,
-            items,
+            core.by_column(items),
             name,
             access=core.access_list(access),
             keep=keep,
@@ -130,11 +137,11 @@ class Share:
             once_ttl_ms=core.milliseconds("once_ttl", once_ttl) if once else 0,
             stream=stream,
         )
-        export.arrays = {key: seen(target, spot, stream) for key, spot in spots.items()}
+        export._see = lambda _: {key: seen(target, spot, stream) for key, spot in spots.items()}
         return export
 
     def _export(
-        self, memory: core.Set, items: List[Item], name: Optional[str], **options: Any
+        self, memory: core.Set, items: Items, name: Optional[str], **options: Any
     ) -> Export:
         """Exports items of a set, which the Export then keeps."""
         memory.kept = bool(options.get("keep") or options.get("once"))
@@ -157,7 +164,8 @@ class Share:
         """The token of an item that goes to whoever opens it first. The block's set stays until it was
         closed there."""
         with self._publishing():
-            info = core.export(self._connection, [item], access=access, once=True, stream=stream)
+            items = core.by_column([item])
+            info = core.export(self._connection, items, access=access, once=True, stream=stream)
             with self._lock:
                 if info.id not in self._idle:
                     self._parcels[int(info.id)] = block.set

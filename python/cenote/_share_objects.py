@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Type
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Type
 
 from cenote import _lib, _share_core as core
 from cenote._device import Device
@@ -71,7 +71,16 @@ class Export:
         self.version = int(info.version)
         self.token = info.token.decode()
         self.name = name
-        self.arrays: Dict[str, Any] = {}
+        self._see: Optional[Callable[[core.Set], Dict[str, Any]]] = None  # what makes the arrays
+        self._arrays: Dict[str, Any] = {}
+
+    @property
+    def arrays(self) -> Dict[str, Any]:
+        """Made when they are first asked for: most who share many have their own."""
+        see, memory = self._see, self._set
+        if see is not None and memory is not None:
+            self._arrays, self._see = see(memory), None
+        return self._arrays
 
     @property
     def array(self) -> Any:
@@ -113,8 +122,8 @@ class Export:
 
     def _drop(self) -> None:
         self._share._forget(self)
-        self._set = None
-        self.arrays = {}
+        self._set = self._see = None
+        self._arrays = {}
 
     def close(self) -> None:
         """Withdraws it unless it was shared with keep or once. Arrays that the program still has stay

@@ -267,6 +267,22 @@ cen_status cen_share_view_item(const cen_share_view *view, size_t index, cen_sha
     return status;
 }
 
+cen_status cen_share_view_items(const cen_share_view *view, size_t first, cen_share_item *items,
+                                size_t count, size_t *got) {
+    cen_status status = check_view(view, "view_items", items ? got : NULL);
+    if (status) {
+        return status;
+    }
+    size_t there = view->lease->directory.count;
+    size_t left = first < there ? there - first : 0;
+    size_t given = count < left ? count : left;
+    for (size_t i = 0; i < given; i++) {
+        ceni_directory_item(&view->lease->directory, first + i, view->import->addr, &items[i]);
+    }
+    *got = given;
+    return CEN_OK;
+}
+
 cen_status cen_share_view_find(const cen_share_view *view, const char *name, cen_share_item *item) {
     size_t index;
     cen_status status = check_view(view, "view_find", item);

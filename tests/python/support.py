@@ -62,6 +62,12 @@ def command():
     return os.environ.get("CENOTE") or str(Path(build or ROOT / "build") / "cenote")
 
 
+def holders():
+    """What `cenote holders` prints, of the broker that $CENOTE_BROKER names."""
+    done = subprocess.run([command(), "holders"], stdout=subprocess.PIPE, check=True, text=True)
+    return done.stdout
+
+
 def until(true, seconds=30.0):
     """Waits until true() is; what it is then."""
     end = time.monotonic() + seconds

@@ -4,6 +4,7 @@ processes are programs of their own, which print what they see."""
 
 import array
 import importlib.util
+import os
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ import support
 from support import MIB, until
 
 import cenote
-from cenote import _share_layout
+from cenote import _share_core, _share_layout
 
 HAS_NUMPY = importlib.util.find_spec("numpy") is not None
 if HAS_NUMPY:
@@ -169,9 +170,13 @@ class Plain(Sharing):
             self.assertEqual(
                 (orphan.publisher, orphan.publisher_pid, orphan.importers), (0, publisher.pid, 1)
             )
+            said = support.holders()
+            self.assertIn(f"an orphan, its publisher (pid {publisher.pid}) is gone", said)
+            self.assertRegex(said, rf"mortal@1 [^\n]*\n *open by pid {os.getpid()} test_share.py")
             del held
             view.close()
         self.assertTrue(until(lambda: not self.share.list().sets))
+        self.assertNotIn("mortal", support.holders())
 
     def test_a_killed_reader_lets_go(self):
         self.share.share(b"x", "x")
@@ -202,6 +207,12 @@ class Plain(Sharing):
         with self.assertRaises(cenote.Error):
             self.share.open("x")  # withdrawn
 
+    def test_a_closed_export_keeps_nothing(self):
+        export = self.share.share({"a": b"x"}, "x")
+        export.close()
+        self.assertEqual(export.arrays, {})
+        self.assertTrue(until(lambda: not self.share.list().sets))
+
     def test_a_further_version_withdraws_the_older(self):
         heard = threading.Event()
         self.share.watch("model", lambda notice: notice.version == 2 and heard.set())
@@ -221,6 +232,39 @@ class Plain(Sharing):
         with cenote.Share() as other, self.assertRaises(cenote.Error):
             other.open("model@2")
         self.assertEqual(bytes(self.share.open("model@3").array), b"three")
+
+    def test_items_of_any_name_and_meta(self):
+        names = ["a", "", "\u00e4\u20ac", "x" * 300, "\udcff", "b"]
+        export = self.share.share({name: bytes([i] * (i + 1)) for i, name in enumerate(names)}, "names")
+        view = self.share.open("names")
+        items = view.items_raw()
+        self.assertEqual([item.name for item in items], names)
+        self.assertEqual(list(view), names)
+        for i, item in enumerate(items):
+            self.assertEqual(item, view.item(item.name))
+            self.assertEqual(item.size, i + 1)
+            self.assertEqual(item.meta, b'{"dtype":"|u1","shape":[%d]}' % (i + 1))
+            self.assertEqual(bytes(view[item.name]), bytes([i] * (i + 1)))
+        with self.assertRaisesRegex(ValueError, "NUL"):
+            self.share.share({"a\0b": b"x"}, "nul")
+        self.assertEqual(bytes(export.arrays["b"]), bytes([5] * 6))
+        export.close()
+        self.assertEqual(export.arrays, {})
+
+    def test_items_without_a_meta(self):
+        connection = self.share._connection
+        memory = _share_core.Set(connection, connection.device("host:0"), MIB)
+        place = memory.alloc(MIB)
+        bare = _share_core.Item("none", place, 5, b"")
+        for items in (
+            [bare, _share_core.Item("some", place + 8, 3, b"x" * 9)],
+            [bare],
+            [bare._replace(name=str(i)) for i in range(3)],
+        ):
+            info = _share_core.export(connection, _share_core.by_column(items))
+            seen = self.share.open(info.token.decode()).items_raw()
+            said = lambda them: [(i.name, i.size, i.meta) for i in them]
+            self.assertEqual(said(seen), said(items))
 
     def test_revoked_views_say_so(self):
         export = self.share.share(b"x", "x")
@@ -363,6 +407,7 @@ class Plain(Sharing):
         publisher.kill()
         publisher.wait()
         self.assertIn("ended", self.line(reader))
+        self.assertIn(f"open by pid {reader.pid} share_read.py", support.holders())
         out, _ = reader.communicate("\n", timeout=60)
         self.assertIn(first.rpartition(" ")[2], out)
         self.assertEqual(reader.returncode, 0)

@@ -2,7 +2,9 @@
 """Tensors shared between processes: CPU tensors on the host backend, over a broker that the test starts.
 tests/gpu/check_share.py does the same on a GPU."""
 
+import copy
 import gc
+import io
 import multiprocessing
 import os
 import subprocess
@@ -137,6 +139,43 @@ class TorchShare(unittest.TestCase):
             self.assertEqual(len(storages("whole", "permuted")), 1)
             self.assertEqual(len(storages("whole", "gaps", "apart", "scalar")), 4)
             self.assertEqual(there["apart"].untyped_storage().nbytes(), 12)
+
+    def test_ten_thousand(self):
+        shapes = [(3,), (4, 2), (), (1, 5)]
+        types = [torch.float32, torch.bfloat16, torch.int64, torch.uint8]
+        given = {f"\u00e4{i}": torch.full(shapes[i % 4], i % 200, dtype=types[i // 4 % 4]) for i in range(10000)}
+        given["tied"] = given["\u00e477"]
+        given["part"] = given["\u00e476"][1:]
+        with cenote.torch.share(given, "many") as export:
+            there = cenote.torch.open("many")
+            for seen in (there, export.arrays):
+                self.assertEqual(list(seen), list(given))
+                for name, tensor in given.items():
+                    self.assertEqual(seen[name].dtype, tensor.dtype, name)
+                    self.assertTrue(torch.equal(seen[name], tensor), name)
+            places = {t.untyped_storage().data_ptr(): t for t in there.values()}
+            self.assertEqual(len(places), 10000)
+            self.assertEqual(there["tied"].data_ptr(), there["\u00e477"].data_ptr())
+            self.assertEqual(
+                there["part"].untyped_storage().data_ptr(), there["\u00e476"].untyped_storage().data_ptr()
+            )
+
+    def test_tensors_have_storages_of_their_own(self):
+        given = {"a": torch.ones(1000), "b": torch.zeros(5, dtype=torch.int64), "c": torch.ones(3)}
+        with cenote.torch.share(given, "own") as export:
+            there = cenote.torch.open("own")
+            for seen in (there, export.arrays):
+                for name, tensor in seen.items():
+                    self.assertEqual(tensor.storage_offset(), 0)
+                    self.assertEqual(tensor.untyped_storage().nbytes(), tensor.nbytes)
+            file = io.BytesIO()
+            torch.save(dict(there), file)  # refuses storages that are read as two types
+            self.assertLess(len(file.getvalue()), 10000)
+            file.seek(0)
+            again = torch.load(file)
+            for name, tensor in given.items():
+                self.assertTrue(torch.equal(again[name], tensor), name)
+            self.assertEqual(copy.deepcopy(there["c"]).untyped_storage().nbytes(), 12)
 
     def test_views_of_other_types_stay_where_they_were(self):
         raw = torch.zeros(64, dtype=torch.uint8)

@@ -2,15 +2,15 @@
 
 import ctypes
 import functools
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+import operator
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
 from cenote import _share, _share_core as core
 from cenote._device import Device
-from cenote._lib import Error
-from cenote._lib import ERR_FORMAT, ERR_UNSUPPORTED, failure
-from cenote._share_core import Item
+from cenote._lib import ERR_FORMAT, ERR_UNSUPPORTED, Error, check, failure, library
+from cenote._share_core import Items
 from cenote._share_layout import NAMED_TYPES, Layout, parse
 from cenote._share_objects import Export
 
@@ -82,46 +82,57 @@ def _kind(layout: Layout) -> _Kind:
     return _Kind(dtype, size, layout.shape, tuple(s // size for s in layout.strides))
 
 
-def _kinds(items: Sequence[Item]) -> List[_Kind]:
-    kinds = []
-    for item in items:
-        layout = parse(item.name, item.meta, item.size)
-        try:
-            kinds.append(_kind(layout))
-        except ValueError as error:
-            raise failure(ERR_UNSUPPORTED, f"cenote: shared item {item.name!r}: {error}") from None
-    return kinds
+def _kind_of(name: str, meta: bytes, size: int) -> _Kind:
+    layout = parse(name, meta, size)
+    try:
+        return _kind(layout)
+    except ValueError as error:
+        raise failure(ERR_UNSUPPORTED, f"cenote: shared item {name!r}: {error}") from None
 
 
-def tensors_over(
-    items: Sequence[Item], device: torch.device, keeper: object
-) -> Dict[str, torch.Tensor]:
+def _overlapping(items: Items) -> Dict[str, Tuple[int, int]]:
+    """Where the bytes of items that overlap begin and end, by name; the others are not there."""
+    ends = map(operator.add, items.addresses, items.sizes)
+    if all(map(operator.le, ends, items.addresses[1:])):  # as they mostly are
+        return {}
+    found: Dict[str, Tuple[int, int]] = {}
+    run: List[str] = []
+    begin = end = 0
+    for address, size, name in [*sorted(zip(items.addresses, items.sizes, items.names)), (2**64, 0, "")]:
+        if address >= end:
+            if len(run) > 1:  # of several types, maybe
+                found.update(dict.fromkeys(run, (begin - begin % _GRAIN, end)))
+            run, begin = [], address
+        run.append(name)
+        end = max(end, address + size)
+    return found
+
+
+def tensors_over(items: Items, device: torch.device, keeper: object) -> Dict[str, torch.Tensor]:
     """Tensors of items, without a copy. Items that overlap become tensors of one storage."""
-    kinds = _kinds(items)
-    order = sorted(range(len(items)), key=[item.address for item in items].__getitem__)
-    # Making one of a tensor that is there is faster than torch.empty.
-    types = {kind.dtype for kind in kinds}
-    empties = {dtype: torch.empty(0, dtype=dtype, device=device).new_empty for dtype in types}
-    made: Dict[str, torch.Tensor] = dict.fromkeys([item.name for item in items])  # in their order
-    at = 0
-    while at < len(order):
-        _, begin, size, _ = items[order[at]]
-        end, upto = begin + size, at + 1
-        while upto < len(order) and items[order[upto]].address < end:
-            end = max(end, items[order[upto]].address + items[order[upto]].size)
-            upto += 1
-        if upto > at + 1:  # of several types, maybe
-            begin -= begin % _GRAIN
-        storage = storage_over(begin, end - begin, device, keeper)
-        for index in order[at:upto]:
-            dtype, itemsize, shape, strides = kinds[index]
-            offset, odd = divmod(items[index].address - begin, itemsize)
+    overlapping = _overlapping(items)
+    storages: Dict[Tuple[int, int], torch.UntypedStorage] = {}
+    kinds: Dict[Tuple[bytes, int], Tuple[Any, ...]] = {}
+    made: Dict[str, torch.Tensor] = {}
+    for name, address, size, meta in zip(*items):
+        try:
+            new, itemsize, shape, strides = kinds[meta, size]
+        except KeyError:
+            dtype, itemsize, shape, strides = _kind_of(name, meta, size)
+            # new() of a tensor that is there is the fastest way to one more.
+            new = torch.empty(0, dtype=dtype, device=device).new
+            kinds[meta, size] = new, itemsize, shape, strides
+        if name not in overlapping:
+            storage, offset = storage_over(address, size, device, keeper), 0
+        else:
+            begin, end = span = overlapping[name]
+            if span not in storages:
+                storages[span] = storage_over(begin, end - begin, device, keeper)
+            storage = storages[span]
+            offset, odd = divmod(address - begin, itemsize)
             if odd:
-                raise failure(
-                    ERR_FORMAT, f"cenote: shared item {items[index].name!r} overlaps another askew"
-                )
-            made[items[index].name] = empties[dtype](0).set_(storage, offset, shape, strides)
-        at = upto
+                raise failure(ERR_FORMAT, f"cenote: shared item {name!r} overlaps another askew")
+        made[name] = new().set_(storage, offset, shape, strides)
     return made
 
 
@@ -131,47 +142,69 @@ def tensors_over(
 class _Spot(NamedTuple):
     """Where a tensor's elements lie now: what is copied, and what it is called by its readers."""
 
-    name: str
-    tensor: torch.Tensor  # contiguous, or without gaps
     address: int
     extent: int
-    layout: Layout
+    name: str
+    meta: bytes
+    tensor: torch.Tensor  # contiguous, or without gaps
+
+
+@functools.lru_cache(maxsize=4096)
+def _dense(dtype: torch.dtype, shape: Tuple[int, ...], strides: Tuple[int, ...]) -> Tuple[int, bytes]:
+    """Bytes from the first element to the end of the last, and the meta; (-1, b"") with gaps between them."""
+    size = Layout(_NAMES[dtype], ()).itemsize
+    count, in_order = 1, True
+    for n, stride in zip(reversed(shape), reversed(strides)):
+        in_order = in_order and (n == 1 or stride == count)
+        count *= n
+    if not count or in_order:
+        return size * count, Layout(_NAMES[dtype], tuple(shape)).meta()
+    extent = size * (1 + sum((n - 1) * s for n, s in zip(shape, strides)))
+    if extent > size * count:
+        return -1, b""
+    return extent, Layout(_NAMES[dtype], tuple(shape), tuple(s * size for s in strides)).meta()
 
 
 def _spot(name: str, tensor: torch.Tensor) -> _Spot:
     """ValueError names the tensor."""
     if not isinstance(tensor, torch.Tensor):
         raise ValueError(f"{name!r} is a {type(tensor).__name__}: expected a tensor")
-    if tensor.layout != torch.strided or tensor.is_nested or tensor.dtype not in _NAMES:
-        raise ValueError(f"tensor {name!r} ({tensor.layout}, {tensor.dtype}) cannot be shared")
-    dense = tensor.detach().resolve_conj().resolve_neg()
-    size, count = dense.element_size(), dense.numel()
-    extent = size * (1 + sum((n - 1) * s for n, s in zip(dense.shape, dense.stride()))) if count else 0
-    if extent > size * count:
-        dense, extent = dense.contiguous(), size * count
-    strides = None if dense.is_contiguous() else tuple(s * size for s in dense.stride())
-    layout = Layout(_NAMES[dense.dtype], tuple(dense.shape), strides)
-    return _Spot(name, dense, dense.data_ptr(), extent, layout)
+    dtype = tensor.dtype
+    if tensor.layout != torch.strided or tensor.is_nested or dtype not in _NAMES:
+        raise ValueError(f"tensor {name!r} ({tensor.layout}, {dtype}) cannot be shared")
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.detach().resolve_conj().resolve_neg()
+    extent, meta = _dense(dtype, tensor.shape, tensor.stride())
+    if extent < 0:
+        tensor = tensor.detach().contiguous()
+        extent, meta = _dense(dtype, tensor.shape, tensor.stride())
+    return _Spot(tensor.data_ptr(), extent, name, meta, tensor)
 
 
 class _Run(NamedTuple):
     """Bytes that are copied as they are: the tensors in them overlap, as tied weights do."""
 
+    first: int  # of its spots, by number
     address: int
-    size: int
-    spots: List[_Spot]
+    end: int
+    spots: List[int]
 
 
-def _runs(spots: Iterable[_Spot]) -> List[_Run]:
+def _runs(spots: Sequence[_Spot]) -> List[_Run]:
+    """In the order of their first spots."""
     runs: List[_Run] = []
-    for spot in sorted(spots, key=lambda s: (s.extent == 0, s.address)):
-        last = runs[-1] if runs else None
-        if last is not None and spot.extent and spot.address < last.address + last.size:
-            size = max(last.size, spot.address + spot.extent - last.address)
-            runs[-1] = _Run(last.address, size, [*last.spots, spot])
-        else:
-            runs.append(_Run(spot.address, spot.extent, [spot]))
-    return runs
+    addresses = [spot.address for spot in spots]
+    end = 0
+    for number in sorted(range(len(spots)), key=addresses.__getitem__):
+        address, extent = spots[number][:2]
+        if extent and address < end:
+            run, end = runs[-1], max(end, address + extent)
+            runs[-1] = _Run(min(run.first, number), run.address, end, [*run.spots, number])
+        elif extent:
+            end = address + extent
+            runs.append(_Run(number, address, end, [number]))
+    runs += [_Run(number, 0, 0, [number]) for number, spot in enumerate(spots) if not spot.extent]
+    return sorted(runs)
 
 
 def _named(what: Any) -> Mapping[str, torch.Tensor]:
@@ -198,13 +231,15 @@ def _device_of(named: Mapping[str, torch.Tensor]) -> torch.device:
 
 
 def _copy(target: Device, device: torch.device, runs: List[_Run], places: List[int], stream: int) -> None:
+    copy, handle, host = library().cen_copy_async, target.handle, device.type == "cpu"
     for run, place in zip(runs, places):
-        if not run.size:
-            continue
-        if device.type == "cpu":
-            ctypes.memmove(place, run.address, run.size)
-        else:
-            target.copy(place, run.address, run.size, stream)
+        size = run.end - run.address
+        if host:
+            ctypes.memmove(place, run.address, size)
+        elif size:
+            status = copy(handle, place, run.address, size, stream)
+            if status:
+                check(status)
 
 
 def share(
@@ -237,22 +272,23 @@ def share(
     via = _share.connect() if connection is None else connection
     target = via._connection.device(device_name(device))
     listed = core.access_list(access)
-    spots = {key: _spot(key, tensor) for key, tensor in named.items()}
-    runs = _runs(spots.values())
+    spots = [_spot(key, tensor) for key, tensor in named.items()]
+    runs = _runs(spots)
     # Each run keeps its place within a grain, so that what was aligned in it stays so.
-    begins = [run.address % _GRAIN if run.size else 0 for run in runs]
-    *offsets, total = core.layout_of_blocks(b + run.size for b, run in zip(begins, runs))
+    begins = [run.address % _GRAIN for run in runs]
+    *offsets, total = core.layout_of_blocks(b + run.end - run.address for b, run in zip(begins, runs))
     memory = core.Set(via._connection, target, total)
     base = memory.alloc(total)
     places = [base + offset + begin for offset, begin in zip(offsets, begins)]
     stream = current_stream(device)
     _copy(target, device, runs, places, stream)
-    at = {
-        spot.name: place + spot.address - run.address
-        for run, place in zip(runs, places)
-        for spot in run.spots
-    }
-    items = [Item(s.name, at[s.name], max(1, s.extent), s.layout.meta()) for s in spots.values()]
+    addresses = [0] * len(spots)
+    for run, place in zip(runs, places):
+        for number in run.spots:
+            addresses[number] = place + (spots[number].address - run.address if run.end else 0)
+    items = Items(
+        list(named), addresses, [max(1, spot.extent) for spot in spots], [spot.meta for spot in spots]
+    )
     export = via._export(
         memory,
         items,
@@ -263,7 +299,7 @@ def share(
         once=once,
         stream=stream,
     )
-    export.arrays = tensors_over(items, device, memory)
+    export._see = functools.partial(tensors_over, items, device)
     if into:
         _replace(named, export.arrays, device)
     return export
@@ -370,7 +406,7 @@ def open(  # noqa: A001
     wait_ms = 0 if wait is None else core.milliseconds("wait", wait)
     lease, place = _lease(via, _torch_device(device), what, write, wait_ms)
     wait_for(lease, place)
-    tensors = tensors_over(lease.items(), place, lease)
+    tensors = tensors_over(lease.columns(), place, lease)
     if list(tensors) == [""]:
         return tensors[""]
     return Tensors(tensors, lease.info())

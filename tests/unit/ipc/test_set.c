@@ -267,6 +267,58 @@ static cen_status publish_once(cen_device *device, int socket) {
     return status;
 }
 
+typedef struct sender {
+    cen_device *device;
+    int socket;
+    cen_status status;
+} sender;
+
+static void *publish(void *arg) {
+    sender *s = arg;
+    s->status = publish_once(s->device, s->socket);
+    return NULL;
+}
+
+/* publish_once sends "x" and "y". */
+static void items_come_in_one_call(void **state) {
+    world *w = *state;
+    int ends[2];
+    pthread_t thread;
+    cen_share *reader;
+    cen_share_view *view;
+    cen_share_item items[3] = {{.name = NULL}}, one;
+    size_t got = 77;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    sender s = {.device = w->device, .socket = ends[0]};
+    assert_int_equal(pthread_create(&thread, NULL, publish, &s), 0);
+    OK(connect_alone(&reader));
+    OK(cen_share_receive(reader, w->device, ends[1], 10000, &view));
+    OK(cen_share_view_items(view, 0, items, 3, &got));
+    assert_int_equal(got, 2);
+    assert_null(items[2].name);
+    for (size_t i = 0; i < got; i++) {
+        OK(cen_share_view_item(view, i, &one));
+        assert_string_equal(items[i].name, i ? "y" : "x");
+        assert_ptr_equal(items[i].name, one.name);
+        assert_true(items[i].addr == one.addr && items[i].bytes == one.bytes);
+    }
+    OK(cen_share_view_items(view, 1, items, 1, &got));
+    assert_int_equal(got, 1);
+    assert_string_equal(items[0].name, "y");
+    OK(cen_share_view_items(view, 2, items, 3, &got));
+    assert_int_equal(got, 0);
+    OK(cen_share_view_items(view, SIZE_MAX, items, 3, &got));
+    assert_int_equal(got, 0);
+    FAILS(CEN_ERR_INVALID, cen_share_view_items(view, 0, NULL, 3, &got));
+    FAILS(CEN_ERR_INVALID, cen_share_view_items(view, 0, items, 3, NULL));
+    OK(cen_share_close(view, 0));
+    cen_share_disconnect(reader);
+    pthread_join(thread, NULL);
+    OK(s.status);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static cen_status share_once(cen_device *from, cen_device *to) {
     int ends[2];
     pthread_t thread;
@@ -345,6 +397,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_cannot_be_exported_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(a_set_is_given_back, setup, teardown),
         cmocka_unit_test_setup_teardown(what_a_device_cannot_share_is_said, setup, teardown),
+        cmocka_unit_test_setup_teardown(items_come_in_one_call, setup, teardown),
         cmocka_unit_test(failures_leave_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
