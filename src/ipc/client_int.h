@@ -160,7 +160,7 @@ typedef struct ceni_opened {
     atomic_bool revoked;
     bool withdrawn;   /* the broker said so; `lock` */
     int direct;       /* socket of one that was received; -1 */
-    ceni_told *close; /* NULL for one that was received */
+    ceni_told *close; /* of no use for one that was received */
 } ceni_opened;
 
 struct cen_share_view {
@@ -287,6 +287,7 @@ cen_status ceni_share_watch_hold(cen_share *share, const char *name, bool on);
 void ceni_share_set_free(cen_share_set *set);
 /* The block that holds [addr, addr + bytes); NULL. */
 ceni_block *ceni_block_find(cen_share *share, cen_addr addr, uint64_t bytes);
+/* A freed block is room again once its work is done and no export has it. */
 void ceni_block_settle(ceni_block *block);
 
 /* ---- publish.c ---- */
@@ -323,10 +324,14 @@ cen_status ceni_publish(cen_share *share, const ceni_publication *publication, u
                         uint64_t *version);
 /* A sealed file with the directory. */
 cen_status ceni_directory_file(const void *data, size_t size, int *fd);
+
 /* ---- export.c: `lock` is held ---- */
 
+/* Tells the broker, later; without one it is over once the leases given over sockets are. */
 void ceni_offer_withdrawn(ceni_offer *export);
-/* Nobody has it open: its blocks are let go of, or are never used again if that is not sure. */
+/* Fewer have it open: if nobody has, it is forgotten. `unclean`: one of them may read on for all
+ * that is known, so its blocks are never used again. Besides `lock`, `wire` or being the
+ * connection's thread: only there exports are forgotten. */
 void ceni_offer_idle(cen_share *share, ceni_offer *export, bool unclean);
 /* Forgets it; its blocks are let go of. */
 void ceni_offer_free(cen_share *share, ceni_offer *export);
@@ -343,6 +348,7 @@ cen_status ceni_import_reaches(cen_device *device, const char *uuid);
 ceni_import *ceni_import_find(cen_share *share, uint64_t set, cen_device *device, bool write);
 /* Enters one in the table. `lock` is held. */
 cen_status ceni_import_add(cen_share *share, ceni_import *import);
+/* A reference less; what nobody has is left to ceni_import_sweep. `lock` is held. */
 void ceni_import_drop(cen_share *share, ceni_import *import);
 /* Unmaps one that is in no table. */
 void ceni_import_free(ceni_import *import);

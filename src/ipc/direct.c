@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -27,7 +28,7 @@ typedef struct parcel {
     unsigned fd_count;
     int *pages;
     uint32_t page_count;
-    uint64_t set, page_bytes;
+    uint64_t set;
     int lease[2];    /* ours, the receiver's */
     bool pages_left; /* some may have arrived */
 } parcel;
@@ -133,8 +134,8 @@ static cen_status begin(parcel *p, uint64_t export_id) {
     p->export = ceni_offer_find(share, export_id);
     cen_status status = CEN_OK;
     if (!p->export || p->export->withdrawn) {
-        status = ceni_fail(CEN_ERR_NOT_FOUND, "send: this connection exports no %#llx",
-                           (unsigned long long)export_id);
+        status =
+            ceni_fail(CEN_ERR_NOT_FOUND, "send: this connection exports no %#" PRIx64, export_id);
         p->export = NULL;
     } else {
         p->export->direct++;
@@ -192,9 +193,11 @@ static cen_status wait_taken(parcel *p) {
     return ceni_fail(CEN_ERR_IO, "send: the receiver ended before it had opened it");
 }
 
-/* Lets go of what was held. What the receiver may have in use is not used again. */
+/* Lets go of what was held. What the receiver may have in use is not used again. An export may be
+ * forgotten here, so `wire` is held: with that alone the thread walks them, to announce them. */
 static void end(parcel *p, cen_status status, ceni_direct *direct) {
     cen_share *share = p->share;
+    pthread_mutex_lock(&share->wire);
     pthread_mutex_lock(&share->lock);
     if (!status) {
         *direct = (ceni_direct){.next = share->directs, .fd = p->lease[0], .export = p->export};
@@ -206,6 +209,7 @@ static void end(parcel *p, cen_status status, ceni_direct *direct) {
         ceni_offer_idle(share, p->export, p->pages_left);
     }
     pthread_mutex_unlock(&share->lock);
+    pthread_mutex_unlock(&share->wire);
     close_fds(p->lease, 2);
     close_fds(p->fds, p->fd_count);
     close_fds(p->pages, p->page_count);

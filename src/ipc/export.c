@@ -112,13 +112,6 @@ void ceni_offer_idle(cen_share *share, ceni_offer *export, bool unclean) {
 
 /* ---- making one ---- */
 
-static cen_status check_item(const cen_share_item *item, size_t index) {
-    if (!item->bytes) {
-        return ceni_fail(CEN_ERR_INVALID, "export: item %zu has 0 bytes", index);
-    }
-    return CEN_OK;
-}
-
 static cen_status check_access(const cen_share_export_options *o) {
     if (o->access_count > CEN_SHARE_ACCESS_MAX || (o->access_count && !o->access)) {
         return ceni_fail(CEN_ERR_INVALID, "export: an access list of %zu entries%s",
@@ -154,12 +147,15 @@ static cen_status check_arguments(const cen_share *share, const cen_share_item *
         status = ceni_share_name_check("export", options->name);
     }
     for (size_t i = 0; !status && i < count; i++) {
-        status = check_item(&items[i], i);
+        if (!items[i].bytes) {
+            status = ceni_fail(CEN_ERR_INVALID, "export: item %zu has 0 bytes", i);
+        }
     }
     return status;
 }
 
-/* The access list as it travels; the first export of a set fixes it. */
+/* The access list as it travels; the first export of a set fixes it. `wire` is held until that
+ * export is known: of two that are made at once, neither goes out with the other's list. */
 static cen_status set_access(cen_share_set *set, const cen_share_export_options *o) {
     ceni_wire_access list[CEN_SHARE_ACCESS_MAX] = {{0}};
     for (size_t i = 0; i < o->access_count; i++) {
@@ -231,14 +227,13 @@ static cen_status prepare(cen_share *share, const cen_share_item *items, size_t 
     export->withdrawal->type = CENI_WIRE_WITHDRAW;
     export->flags = (o->keep ? CENI_WIRE_KEEP : 0u) | (o->keep_older ? CENI_WIRE_KEEP_OLDER : 0u) |
                     (o->once ? CENI_WIRE_ONCE : 0u);
-    export->once_ttl_ms = o->once ? (o->once_ttl_ms ? o->once_ttl_ms : 60000) : 0;
+    export->once_ttl_ms = o->once ? o->once_ttl_ms : 0; /* 0: the broker's default */
     cen_status status = ceni_share_random(export->secret);
     if (status) {
         return status;
     }
     pthread_mutex_lock(&share->lock);
     status = pin_blocks(share, items, count, export);
-    status = status ? status : set_access(export->set, o);
     pthread_mutex_unlock(&share->lock);
     if (!status) {
         status = ceni_directory_build(items, count, export->set->addr, &export->directory,
@@ -337,10 +332,12 @@ static cen_status reserve(cen_share *share, const ceni_offer *export) {
     return CEN_OK;
 }
 
-static cen_status publish(cen_share *share, ceni_offer *export, cen_share_export_info *info) {
+static cen_status publish(cen_share *share, const cen_share_export_options *o, ceni_offer *export,
+                          cen_share_export_info *info) {
     pthread_mutex_lock(&share->wire);
     pthread_mutex_lock(&share->lock);
-    cen_status status = reserve(share, export);
+    cen_status status = set_access(export->set, o);
+    status = status ? status : reserve(share, export);
     pthread_mutex_unlock(&share->lock);
     status = status ? status : tell(share, export);
     if (!status) {
@@ -372,7 +369,7 @@ cen_status cen_share_export(cen_share *share, const cen_share_item *items, size_
     }
     export->shared.fd = -1;
     status = prepare(share, items, count, options, export);
-    status = status ? status : publish(share, export, info);
+    status = status ? status : publish(share, options, export, info);
     if (status) {
         pthread_mutex_lock(&share->lock);
         unpin_blocks(export);

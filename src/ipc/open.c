@@ -17,8 +17,7 @@ typedef struct wanted {
     bool write;
     ceni_token token;
     bool is_token;
-    const char *name;
-    size_t name_size;
+    char name[CEN_SHARE_NAME_MAX + 1];
     uint64_t version; /* 0: the newest */
 } wanted;
 
@@ -35,22 +34,21 @@ static cen_status parse(const char *what, wanted *w) {
         return status;
     }
     const char *at = strrchr(what, '@');
-    size_t digits = at ? strspn(at + 1, "0123456789") : 0;
-    w->name = what;
-    w->name_size = strlen(what);
+    size_t digits = at ? strspn(at + 1, "0123456789") : 0, size = strlen(what);
     if (digits && !at[1 + digits]) {
         errno = 0;
         w->version = strtoull(at + 1, NULL, 10);
-        w->name_size = (size_t)(at - what);
+        size = (size_t)(at - what);
         if (errno || !w->version) {
             return ceni_fail(CEN_ERR_NOT_FOUND, "open: there is no version %s", at + 1);
         }
     }
-    if (!w->name_size || w->name_size > CEN_SHARE_NAME_MAX) {
+    if (size > CEN_SHARE_NAME_MAX) {
         return ceni_fail(CEN_ERR_INVALID, "open: a name has 1 to %d bytes, not %zu",
-                         CEN_SHARE_NAME_MAX, w->name_size);
+                         CEN_SHARE_NAME_MAX, size);
     }
-    return CEN_OK;
+    memcpy(w->name, what, size);
+    return ceni_share_name_check("open", w->name);
 }
 
 /* ---- what is open here ---- */
@@ -68,10 +66,9 @@ static ceni_opened *find_lease(const wanted *w) {
     if (!w->version) {
         return NULL; /* a newer one may be there */
     }
-    found = ceni_map_get(&w->share->opened, ceni_name_hash(w->name, w->name_size, w->version));
+    found = ceni_map_get(&w->share->opened, ceni_name_hash(w->name, strlen(w->name), w->version));
     ceni_opened *lease = found ? (ceni_opened *)(uintptr_t)*found : NULL;
-    while (lease && (lease->version != w->version || strlen(lease->name) != w->name_size ||
-                     memcmp(lease->name, w->name, w->name_size))) {
+    while (lease && (lease->version != w->version || strcmp(lease->name, w->name))) {
         lease = lease->same_name;
     }
     return lease;
@@ -102,8 +99,8 @@ static cen_status ask(const wanted *w, ceni_reply *reply) {
         memcpy(body->token, w->token.secret, sizeof body->token);
     } else {
         body->version = w->version;
-        body->name_size = (uint32_t)w->name_size;
-        ceni_wire_add(w->share->out, w->name, w->name_size);
+        body->name_size = (uint32_t)strlen(w->name);
+        ceni_wire_add(w->share->out, w->name, body->name_size);
     }
     return ceni_client_call(w->share, NULL, 0, reply);
 }
@@ -288,9 +285,7 @@ static uint64_t news_seen(cen_share *share) {
 
 static cen_status open_waiting(const wanted *w, uint32_t wait_ms, cen_share_view *view) {
     uint64_t end = ceni_now_ns() + (uint64_t)wait_ms * 1000000;
-    char name[CEN_SHARE_NAME_MAX + 1] = {0};
-    memcpy(name, w->name, w->name_size);
-    cen_status status = ceni_share_watch_hold(w->share, name, true);
+    cen_status status = ceni_share_watch_hold(w->share, w->name, true);
     if (status) {
         return status;
     }
@@ -303,13 +298,13 @@ static cen_status open_waiting(const wanted *w, uint32_t wait_ms, cen_share_view
             break;
         }
     } while (true);
-    cen_status dropped = ceni_share_watch_hold(w->share, name, false);
+    cen_status dropped = ceni_share_watch_hold(w->share, w->name, false);
     if (dropped) {
         ceni_log(CEN_LOG_DEBUG, "open: the broker was not told that '%s' is waited for no more",
-                 name);
+                 w->name);
     }
     return status == CEN_ERR_NOT_FOUND
-               ? ceni_fail(status, "open: '%s' was not published within %u ms", name,
+               ? ceni_fail(status, "open: '%s' was not published within %u ms", w->name,
                            (unsigned)wait_ms)
                : status;
 }

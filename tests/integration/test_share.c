@@ -342,6 +342,19 @@ static void a_forked_child_is_refused(void **state) {
     stop(&w);
 }
 
+/* A broker cuts off who sends a malformed message: a name that cannot be one is not sent. */
+static void what_is_no_name_is_not_asked_for(void **state) {
+    world w = start();
+    OK(agent_ask(&w.publisher, "export model - 0"));
+    FAILS(CEN_ERR_INVALID, agent_ask(&w.reader, "open mod\tel 0 0"));
+    FAILS(CEN_ERR_INVALID, agent_ask(&w.reader, "open mod\tel@1 0 0"));
+    FAILS(CEN_ERR_INVALID, agent_ask(&w.reader, "open mod\tel 0 20"));
+    FAILS(CEN_ERR_INVALID, agent_ask(&w.reader, "open @1 0 0"));
+    OK(agent_ask(&w.reader, "open model 0 0"));
+    FAILS(CEN_ERR_NOT_FOUND, agent_ask(&w.reader, "notice %d 50", CEN_SHARE_BROKER_GONE));
+    stop(&w);
+}
+
 static void without_a_broker_that_is_said(void **state) {
     agent g = agent_start();
     FAILS(CEN_ERR_NO_BROKER, agent_ask(&g, "connect /nowhere/broker.sock"));
@@ -367,6 +380,7 @@ static const struct CMUnitTest tests[] = {
     AGENT_TEST(other_users_get_what_the_list_says),
     AGENT_TEST(nothing_is_left_of_what_ended),
     AGENT_TEST(a_forked_child_is_refused),
+    AGENT_TEST(what_is_no_name_is_not_asked_for),
     AGENT_TEST(without_a_broker_that_is_said),
 };
 AGENT_MAIN(tests)
