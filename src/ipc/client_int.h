@@ -158,6 +158,7 @@ typedef struct ceni_opened {
     size_t refs;
     bool write;
     atomic_bool revoked;
+    bool orphan;      /* its publisher is gone; `lock` */
     bool withdrawn;   /* the broker said so; `lock` */
     int direct;       /* socket of one that was received; -1 */
     ceni_told *close; /* of no use for one that was received */

@@ -133,6 +133,11 @@ static bool apply(cen_share *share, const ceni_wire_notice *n, bool last) {
             atomic_store(&lease->revoked, true);
         }
         return lease;
+    case CEN_SHARE_PUBLISHER_GONE:
+        if (lease) {
+            lease->orphan = true;
+        }
+        return lease;
     case CENI_WIRE_NOTICE_WITHDRAWN:
         if (lease) {
             lease->withdrawn = true;
