@@ -171,6 +171,7 @@ static void forget_socket(int *fd) {
 
 void ceni_client_hang_up(cen_share *share) {
     atomic_store(&share->connected, false);
+    atomic_store(&share->notices_fd, -1);
     forget_socket(&share->socket);
     forget_socket(&share->notices);
 }
@@ -288,6 +289,7 @@ cen_status ceni_client_dial(cen_share *share, bool *resumed) {
     }
     share->socket = socket;
     share->notices = ends[0];
+    atomic_store(&share->notices_fd, ends[0]);
     atomic_store(&share->connected, true);
     return CEN_OK;
 }

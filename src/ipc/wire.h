@@ -152,7 +152,8 @@ typedef struct ceni_wire_open_reply {
     uint32_t name_size;
     uint32_t directory_size;
     uint32_t access_count; /* the set's list, for a process of its user that announces it again */
-    uint32_t reserved;
+    uint32_t
+        orphan; /* 1: its publisher is not here: gone, or not back after the broker's restart */
     char uuid[48];
     uint8_t event[64];
     /* access, name, directory if inline */
@@ -216,9 +217,11 @@ typedef struct ceni_wire_list_reply {
      * u8, strings as u16 length and bytes */
 } ceni_wire_list_reply;
 
-/* NOTICE. */
+/* NOTICE. EVENT_SET: the exporter gave the export another event; who has it open without one asks.
+ * It is sent before the exporter's request is answered. */
+enum { CENI_WIRE_EVENT_SET = 7 };
 typedef struct ceni_wire_notice {
-    uint32_t kind; /* cen_share_notice_kind */
+    uint32_t kind; /* cen_share_notice_kind, or EVENT_SET */
     uint32_t name_size;
     uint64_t export_id, version;
     uint32_t unclean; /* with IDLE: a lease ended without a sign that its process is dead: the
