@@ -67,12 +67,12 @@ static cen_status make_state(cen_broker *broker) {
     if (limits.clients > descriptors / CLIENTS_SHARE) {
         limits.clients = descriptors / CLIENTS_SHARE;
     }
-    uint64_t random[2];
+    ceni_state_random random;
     if (ceni_fault(CENI_FAULT_IO) ||
-        getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+        getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
         return ceni_fail(CEN_ERR_IO, "broker: no random numbers: %s", strerror(errno));
     }
-    broker->state = ceni_state_create(&limits, &calls, broker, random[0], random[1]);
+    broker->state = ceni_state_create(&limits, &calls, broker, &random);
     return broker->state ? CEN_OK : ceni_fail(CEN_ERR_HOST_MEMORY, "broker: out of host memory");
 }
 

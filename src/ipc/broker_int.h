@@ -28,7 +28,8 @@ typedef struct ceni_peer {
     ceni_wire_builder *reply;
     int reply_fds[CENI_WIRE_FDS];
     unsigned reply_fd_count;
-    /* notices that did not fit: messages one behind the other */
+    /* notices that did not fit: messages one behind the other; kept for the process's next
+     * connection */
     uint8_t *queue;
     size_t queue_size, queue_sent, queue_capacity;
 } ceni_peer;
@@ -80,10 +81,12 @@ int ceni_broker_read_only(void *arg, int fd);
 /* broker_send.c */
 void ceni_broker_reply(void *arg, void *peer, const ceni_wire_builder *message, const int *fds,
                        unsigned count);
-void ceni_broker_notice(void *arg, void *peer, const ceni_wire_builder *message);
+bool ceni_broker_notice(void *arg, void *peer, const ceni_wire_builder *message);
 void ceni_peer_send_more(ceni_peer *peer);   /* the socket has room again */
 void ceni_peer_notice_more(ceni_peer *peer); /* the notices' socket has */
-void ceni_peer_drop_unsent(ceni_peer *peer); /* what was not sent */
+void ceni_peer_drop_reply(ceni_peer *peer);  /* one that was not sent */
+/* The notices that an earlier connection of the same process did not get. False: no memory. */
+bool ceni_peer_take_notices(ceni_peer *peer, ceni_peer *before);
 
 /* broker_loop.c */
 cen_status ceni_broker_loop(cen_broker *broker);

@@ -71,7 +71,8 @@ static void peer_free(ceni_peer *peer) {
     close_fd(&peer->socket);
     close_fd(&peer->notice);
     close_fd(&peer->pidfd);
-    ceni_peer_drop_unsent(peer);
+    ceni_peer_drop_reply(peer);
+    ceni_free(peer->queue);
     delist(peer);
     ceni_free(peer);
 }
@@ -93,7 +94,7 @@ static void peer_end(ceni_peer *peer) {
     }
     close_fd(&peer->socket);
     close_fd(&peer->notice);
-    ceni_peer_drop_unsent(peer);
+    ceni_peer_drop_reply(peer);
     peer->doomed = false;
 }
 
@@ -172,6 +173,9 @@ static void greet(ceni_peer *peer, const ceni_wire_message *m, int *fds, unsigne
     if (status) {
         ceni_peer_doom(peer, cen_status_text(status));
         return;
+    }
+    if (before && !ceni_peer_take_notices(peer, before)) {
+        ceni_peer_doom(peer, "no memory for its notices");
     }
     peer->greeted = true;
     delist(peer);

@@ -92,9 +92,8 @@ static cen_status find_pidfd(ceni_peer *peer, int own) {
         fd = (int)syscall(SYS_pidfd_open, peer->pid, 0);
     }
     if (fd < 0 && own >= 0) {
-        long pid = pid_of(own);
-        bool its = peer->pid > 0 ? pid == peer->pid : pid >= 0;
-        fd = its ? own : -1;
+        /* Of a peer without a number here no more can be said than that its pidfd has none. */
+        fd = pid_of(own) == peer->pid ? own : -1;
     }
     close_own(own, fd);
     peer->pidfd = fd == own ? fd : ceni_fd_move(fd);

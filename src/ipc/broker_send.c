@@ -13,16 +13,13 @@
 
 enum { NOTICES_MAX = 65536, NOTICES_EACH = 128 /* more for each lease and export */ };
 
-void ceni_peer_drop_unsent(ceni_peer *peer) {
+void ceni_peer_drop_reply(ceni_peer *peer) {
     for (unsigned i = 0; i < peer->reply_fd_count; i++) {
         close(peer->reply_fds[i]);
     }
     ceni_free(peer->reply);
-    ceni_free(peer->queue);
     peer->reply = NULL;
     peer->reply_fd_count = 0;
-    peer->queue = NULL;
-    peer->queue_size = peer->queue_sent = peer->queue_capacity = 0;
 }
 
 /* Keeps a reply until the socket has room. */
@@ -97,13 +94,14 @@ void ceni_peer_send_more(ceni_peer *peer) {
 
 /* ---- notices ---- */
 
-static void enqueue(ceni_peer *peer, const ceni_wire_builder *message) {
+/* False: it is cut off. */
+static bool enqueue(ceni_peer *peer, const ceni_wire_builder *message) {
     size_t left = peer->queue_size - peer->queue_sent;
     uint64_t bound =
         NOTICES_MAX + NOTICES_EACH * ceni_state_weight(peer->broker->state, peer->client);
     if (left + message->size > bound) {
         ceni_peer_doom(peer, "it does not read its notices");
-        return;
+        return false;
     }
     if (peer->queue_sent > left) { /* more is gone than is left: moving that is cheap */
         memmove(peer->queue, peer->queue + peer->queue_sent, left);
@@ -112,29 +110,54 @@ static void enqueue(ceni_peer *peer, const ceni_wire_builder *message) {
     }
     if (ceni_grow(&peer->queue, &peer->queue_capacity, peer->queue_size + message->size, 1)) {
         ceni_peer_doom(peer, "no memory for its notices");
-        return;
+        return false;
     }
     memcpy(peer->queue + peer->queue_size, message->data, message->size);
     peer->queue_size += message->size;
-    if (!left) {
+    if (!left && peer->greeted) {
         ceni_peer_watch(peer, CENI_EVENT_NOTICE, peer->notice, EPOLLOUT, false);
     }
+    return true;
 }
 
-void ceni_broker_notice(void *arg, void *at, const ceni_wire_builder *message) {
+bool ceni_broker_notice(void *arg, void *at, const ceni_wire_builder *message) {
     ceni_peer *peer = at;
     if (peer->doomed || peer->notice < 0) {
-        return;
+        return false;
     }
+    /* While it is greeted, what an earlier connection of its did not get comes first. */
     cen_status status = CEN_ERR_NOT_READY;
-    if (peer->queue_sent == peer->queue_size) {
+    if (peer->greeted && peer->queue_sent == peer->queue_size) {
         status = ceni_wire_send(peer->notice, message, NULL, 0, true);
     }
     if (status == CEN_ERR_NOT_READY) {
-        enqueue(peer, message);
-    } else if (status) {
+        return enqueue(peer, message);
+    }
+    if (status) {
         ceni_peer_doom(peer, status == CEN_ERR_NO_BROKER ? NULL : "it takes no notice");
     }
+    return !status;
+}
+
+bool ceni_peer_take_notices(ceni_peer *peer, ceni_peer *before) {
+    size_t size = peer->queue_size;
+    if (before->queue_sent == before->queue_size) {
+        return true;
+    }
+    if (ceni_grow(&before->queue, &before->queue_capacity, before->queue_size + size, 1)) {
+        return false;
+    }
+    if (size) { /* nothing of it is sent yet */
+        memcpy(before->queue + before->queue_size, peer->queue, size);
+    }
+    ceni_free(peer->queue);
+    peer->queue = before->queue;
+    peer->queue_capacity = before->queue_capacity;
+    peer->queue_size = before->queue_size + size;
+    peer->queue_sent = before->queue_sent;
+    before->queue = NULL;
+    before->queue_size = before->queue_sent = before->queue_capacity = 0;
+    return true;
 }
 
 void ceni_peer_notice_more(ceni_peer *peer) {

@@ -108,6 +108,9 @@ static cen_status get_memory(cen_share *share) {
 
 static void free_share(cen_share *share) {
     ceni_client_hang_up(share);
+    if (share->notices >= 0) {
+        close(share->notices);
+    }
     if (share->wake >= 0) {
         close(share->wake);
     }

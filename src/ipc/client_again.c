@@ -162,10 +162,12 @@ static cen_status announce_for_owner(cen_share *share, const ceni_opened *lease,
                         .fds = import->fds};
     cen_status status =
         set_is_told ? CEN_OK : ceni_publish_set(share, &pages, CENI_AGAIN_READER, &id);
-    bool withdrawn = atomic_load(&lease->revoked) || lease->flags & CENI_WIRE_ONCE ||
-                     (lease->orphan && !(lease->flags & CENI_WIRE_KEEP));
+    pthread_mutex_lock(&share->lock);
+    bool withdrawn =
+        lease->withdrawn || atomic_load(&lease->revoked) || lease->flags & CENI_WIRE_ONCE;
     ceni_shared_event shared = lease->shared;
     shared.flags = lease->orphan && lease->done ? 0 : shared.flags;
+    pthread_mutex_unlock(&share->lock);
     ceni_publication p = {.set = lease->set,
                           .id = lease->id,
                           .version = lease->version,
@@ -294,6 +296,15 @@ static bool has(cen_share *share, const ceni_map *map, uint64_t id) {
     return there;
 }
 
+/* Whether an export is not known here, or taken for withdrawn. */
+static bool gave_up(cen_share *share, uint64_t id) {
+    pthread_mutex_lock(&share->lock);
+    const ceni_offer *export = ceni_offer_find(share, id);
+    bool up = !export || export->withdrawn;
+    pthread_mutex_unlock(&share->lock);
+    return up;
+}
+
 static void give_back(cen_share *share, const cen_share_list *list) {
     cen_status expected = ceni_log_expect(CEN_ERR_NOT_FOUND);
     for (size_t i = 0; i < list->lease_count; i++) {
@@ -304,7 +315,7 @@ static void give_back(cen_share *share, const cen_share_list *list) {
     }
     for (size_t i = 0; i < list->export_count; i++) {
         const cen_share_export_listing *e = &list->exports[i];
-        if (!e->withdrawn && has_set(share, e->set) && !has(share, &share->exports, e->id)) {
+        if (!e->withdrawn && has_set(share, e->set) && gave_up(share, e->id)) {
             (void)ceni_client_tell(share, CENI_WIRE_WITHDRAW, e->id);
         }
     }

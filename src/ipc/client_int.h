@@ -167,11 +167,13 @@ typedef struct ceni_opened {
     size_t refs;
     bool write;
     atomic_bool revoked;
-    bool orphan;       /* its publisher is gone */
+    bool withdrawn;    /* the broker said so; `lock` */
+    bool orphan;       /* its publisher is gone; so are the next */
     bool done;         /* the publisher said so of its work, which may be more since */
     bool marked;       /* it said that there is more (of a direct one) */
     bool lost;         /* the publisher ended before its work was done */
-    atomic_bool ask;   /* the broker may know of an event */
+    atomic_bool ask;   /* the broker told of an event */
+    atomic_bool doubt; /* it may have told of one while there was no connection */
     uint64_t instance; /* of the broker that was last seen to know the publisher */
     int direct;        /* socket of one that was received; -1 */
     ceni_told *close;  /* NULL for one that was received */
@@ -199,7 +201,7 @@ struct cen_share {
     char label[CENI_WIRE_LABEL_MAX + 1];
 
     pthread_mutex_t wire;
-    int socket, notices; /* -1: not connected; the thread closes them */
+    int socket, notices; /* -1: not connected; the thread closes them, when it has read them */
     uint32_t seq;
     bool unsure; /* a request was sent, and its reply not read: the broker may have done it */
     uint64_t client, secret, instance;
@@ -270,7 +272,8 @@ void ceni_client_flush(cen_share *share);
 /* Looks for the broker again: one that knows this client gets what it was not told yet, one that
  * does not is told how things are. That none listens is not logged. */
 cen_status ceni_client_come_back(cen_share *share);
-/* Closes the connection. Only for the thread, or when it has ended. */
+/* Closes the connection, but for what is left to read of its notices. Only for the thread, or when
+ * it has ended. */
 void ceni_client_hang_up(cen_share *share);
 /* The connection is of no more use. */
 void ceni_client_lose(cen_share *share);

@@ -173,7 +173,9 @@ void ceni_client_hang_up(cen_share *share) {
     atomic_store(&share->connected, false);
     atomic_store(&share->notices_fd, -1);
     forget_socket(&share->socket);
-    forget_socket(&share->notices);
+    if (share->notices >= 0) { /* what the broker sends from now on it will send again */
+        shutdown(share->notices, SHUT_RDWR);
+    }
 }
 
 static cen_status dial_failed(const cen_share *share, int error) {
@@ -288,6 +290,7 @@ cen_status ceni_client_dial(cen_share *share, bool *resumed) {
         return status;
     }
     share->socket = socket;
+    forget_socket(&share->notices);
     share->notices = ends[0];
     atomic_store(&share->notices_fd, ends[0]);
     atomic_store(&share->connected, true);

@@ -116,8 +116,9 @@ static void give_notice(const cen_share *share, cen_share_notice_kind kind, uint
     }
 }
 
-/* What a notice changes here. False: it speaks of what is not known here. `lock` is held. */
-static bool apply(cen_share *share, const ceni_wire_notice *n) {
+/* What a notice changes here. False: it does not fit what is known here. `lock` is held; last: so
+ * is `wire`, and it will not fit better. */
+static bool apply(cen_share *share, const ceni_wire_notice *n, bool last) {
     ceni_opened *lease = NULL;
     ceni_offer *export = ceni_offer_find(share, n->export_id);
     uint64_t *found = ceni_map_get(&share->leases, n->export_id);
@@ -132,22 +133,32 @@ static bool apply(cen_share *share, const ceni_wire_notice *n) {
             atomic_store(&lease->revoked, true);
         }
         return lease;
+    case CENI_WIRE_NOTICE_WITHDRAWN:
+        if (lease) {
+            lease->withdrawn = true;
+        }
+        if (export) {
+            export->withdrawn = true;
+        }
+        return lease || export;
+    case CENI_WIRE_NOTICE_EVENT:
+        if (lease) {
+            atomic_store(&lease->ask, true);
+        }
+        return lease;
     case CEN_SHARE_PUBLISHER_GONE:
         if (lease) {
             lease->orphan = true;
         }
         return lease;
-    case CENI_WIRE_EVENT_SET:
-        if (lease) {
-            atomic_store(&lease->ask, true);
-        }
-        return lease;
     case CEN_SHARE_IDLE:
-        if (export) {
-            export->idle = true;
-            ceni_offer_idle(share, export, n->unclean);
+        if (export && (export->withdrawn || last)) { /* of an open one no broker should say so */
+            bool unclean = n->unclean || !export->withdrawn;
+            export->withdrawn = export->idle = true;
+            ceni_offer_idle(share, export, unclean);
+            return true;
         }
-        return export;
+        return false;
     default:
         return true;
     }
@@ -158,18 +169,18 @@ static void hear(cen_share *share, const ceni_wire_message *message) {
     char name[CEN_SHARE_NAME_MAX + 1] = "";
     memcpy(name, message->name, message->name_size);
     pthread_mutex_lock(&share->lock);
-    bool known = apply(share, n);
+    bool known = apply(share, n, false);
     pthread_mutex_unlock(&share->lock);
     if (!known) { /* the request that it came after may not be through yet */
         pthread_mutex_lock(&share->wire);
         pthread_mutex_lock(&share->lock);
-        (void)apply(share, n);
+        (void)apply(share, n, true);
         pthread_mutex_unlock(&share->lock);
         pthread_mutex_unlock(&share->wire);
     }
     /* Of the broker's end its socket tells. */
     if (n->kind != CEN_SHARE_BROKER_GONE && n->kind != CEN_SHARE_BROKER_BACK &&
-        n->kind != CENI_WIRE_EVENT_SET) {
+        n->kind != CENI_WIRE_NOTICE_WITHDRAWN && n->kind != CENI_WIRE_NOTICE_EVENT) {
         give_notice(share, (cen_share_notice_kind)n->kind, n->export_id, n->version, name);
     }
 }
@@ -227,10 +238,20 @@ typedef struct loop {
     size_t capacity;
 } loop;
 
+/* What came before the connection ended counts. */
+static void hear_the_rest(cen_share *share) {
+    if (share->notices >= 0) {
+        (void)hear_all(share);
+        close(share->notices);
+        share->notices = -1;
+    }
+}
+
 static void hang_up(cen_share *share, loop *l) {
     pthread_mutex_lock(&share->wire);
     ceni_client_hang_up(share);
     pthread_mutex_unlock(&share->wire);
+    hear_the_rest(share);
     atomic_store(&share->hearing, false);
     l->retry_ms = RETRY_MIN_MS;
     l->retry_at = ceni_now_ns() + (uint64_t)RETRY_MIN_MS * 1000000;
@@ -243,7 +264,7 @@ static void doubt_events(cen_share *share) {
     for (size_t i = 0; i < share->leases.capacity; i++) {
         const ceni_map_slot *slot = &share->leases.slots[i];
         if (slot->used) {
-            atomic_store(&((ceni_opened *)(uintptr_t)slot->value)->ask, true);
+            atomic_store(&((ceni_opened *)(uintptr_t)slot->value)->doubt, true);
         }
     }
 }
@@ -253,6 +274,7 @@ static void look_for_broker(cen_share *share, loop *l) {
     cen_status status = ceni_client_come_back(share);
     pthread_mutex_unlock(&share->wire);
     if (status) {
+        hear_the_rest(share);
         l->retry_ms = l->retry_ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : l->retry_ms * 2;
         l->retry_at = ceni_now_ns() + (uint64_t)l->retry_ms * 1000000;
         return;

@@ -327,7 +327,7 @@ static void enter(cen_share *share, ceni_offer *export) {
 
 /* Room in the tables before the broker is told: after that nothing may fail. */
 static cen_status reserve(cen_share *share, const ceni_offer *export) {
-    uint64_t key = ++share->local_ids; /* no id of a broker's is so small */
+    uint64_t key = ++share->local_ids; /* of a broker's ids, which are random, none is so small */
     bool named = export->name && !newest(share, export->name);
     if (ceni_map_put(&share->exports, key, 0) ||
         (named && ceni_map_put(&share->named, name_key(export->name), 0))) {
@@ -396,22 +396,20 @@ static cen_status take_back(cen_share *share, const char *what, enum ceni_wire_t
         return status;
     }
     pthread_mutex_lock(&share->wire);
+    pthread_mutex_lock(&share->lock);
+    ceni_offer *export = ceni_offer_find(share, export_id);
+    if (export && share->options.no_broker) {
+        ceni_offer_withdrawn(export);
+    } else if (export && atomic_load(&share->connected)) {
+        export->withdrawn = true; /* whatever becomes of the answer */
+    } else if (share->options.no_broker) {
+        status = ceni_fail(CEN_ERR_NOT_FOUND, "%s: this connection exports no %#" PRIx64, what,
+                           export_id);
+    }
+    pthread_mutex_unlock(&share->lock);
     if (!share->options.no_broker) {
         ceni_client_flush(share);
         status = ceni_client_tell(share, type, export_id);
-    }
-    if (!status) {
-        pthread_mutex_lock(&share->lock);
-        ceni_offer *export = ceni_offer_find(share, export_id);
-        if (export && share->options.no_broker) {
-            ceni_offer_withdrawn(export);
-        } else if (export) {
-            export->withdrawn = true;
-        } else if (share->options.no_broker) {
-            status = ceni_fail(CEN_ERR_NOT_FOUND, "%s: this connection exports no %#" PRIx64, what,
-                               export_id);
-        }
-        pthread_mutex_unlock(&share->lock);
     }
     pthread_mutex_unlock(&share->wire);
     return status;

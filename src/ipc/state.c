@@ -11,14 +11,16 @@
 #include "base/mem.h"
 
 ceni_state *ceni_state_create(const ceni_state_limits *limits, const ceni_state_calls *calls,
-                              void *arg, uint64_t instance, uint64_t seed) {
+                              void *arg, const ceni_state_random *random) {
     ceni_state *s = ceni_calloc(1, sizeof *s);
     if (s) {
         s->limits = *limits;
         s->calls = *calls;
         s->arg = arg;
-        s->instance = instance;
-        s->seed = seed;
+        s->instance = random->instance;
+        s->seed = random->seed;
+        memcpy(s->key, random->key, sizeof s->key);
+        s->plain_ids = !(random->key[0] | random->key[1]);
         ceni_state_init_slots(s);
     }
     return s;
@@ -46,6 +48,10 @@ void ceni_state_destroy(ceni_state *s) {
     for (uint32_t i = 0; i < s->names.used; i++) {
         ceni_name *n = ceni_name_at(s, i);
         ceni_free(n->slot.flags & CENI_SLOT_LIVE ? n->text : NULL);
+    }
+    for (uint32_t i = 0; i < s->users.used; i++) {
+        ceni_user *u = ceni_user_at(s, i);
+        ceni_free(u->slot.flags & CENI_SLOT_LIVE ? u->over : NULL);
     }
     for (uint32_t i = 0; i < s->clients.used; i++) {
         ceni_client *c = ceni_client_at(s, i);
@@ -90,15 +96,6 @@ void ceni_state_close_fd(ceni_state *s, int *fd) {
         s->calls.close(s->arg, *fd);
         *fd = -1;
     }
-}
-
-uint64_t ceni_state_new_id(ceni_state *s) {
-    uint64_t id;
-    do { /* an id of an earlier instance may be known again */
-        id = s->instance << 32 | ++s->counter;
-    } while (!s->counter || ceni_set_find(s, id) != CENI_NONE ||
-             ceni_export_find(s, id) != CENI_NONE || ceni_client_find(s, id) != CENI_NONE);
-    return id;
 }
 
 /* ---- clients ---- */

@@ -23,7 +23,9 @@ typedef struct ceni_state_calls {
     /* The reply to a client's request; the descriptors stay the state's. */
     void (*reply)(void *arg, void *peer, const ceni_wire_builder *message, const int *fds,
                   unsigned count);
-    void (*notice)(void *arg, void *peer, const ceni_wire_builder *message);
+    /* Whether it will be read. If not, ceni_state_hangup must follow: it is told anew to the
+     * connection after that. */
+    bool (*notice)(void *arg, void *peer, const ceni_wire_builder *message);
     void (*close)(void *arg, int fd);
     /* Whether a descriptor is what it has to be; if not, *why says so. */
     bool (*check)(void *arg, int fd, enum ceni_state_fd kind, uint64_t bytes, const char **why);
@@ -37,9 +39,15 @@ typedef struct ceni_state_limits { /* for each user */
     uint32_t clients, sets, exports, leases, fds;
 } ceni_state_limits;
 
-/* instance and seed are random. NULL: no memory. */
+/* Random numbers. Clients are told the instance; the others are secret. Without a key ids are 1, 2,
+ * and so on, which only tests want. */
+typedef struct ceni_state_random {
+    uint64_t instance, seed, key[2];
+} ceni_state_random;
+
+/* NULL: no memory. */
 ceni_state *ceni_state_create(const ceni_state_limits *limits, const ceni_state_calls *calls,
-                              void *arg, uint64_t instance, uint64_t seed);
+                              void *arg, const ceni_state_random *random);
 /* Closes all descriptors, and tells nobody. */
 void ceni_state_destroy(ceni_state *state);
 

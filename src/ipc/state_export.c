@@ -12,11 +12,33 @@ uint32_t ceni_export_publisher(const ceni_state *s, const ceni_export *e) {
     return set->by_reader ? CENI_NONE : set->holder;
 }
 
+bool ceni_export_was_over(const ceni_state *s, uint32_t user, uint64_t id) {
+    const ceni_user *u = ceni_user_at(s, user);
+    for (uint32_t i = 0; i < u->over_count; i++) {
+        if (u->over[i] == id) {
+            return true;
+        }
+    }
+    return ceni_state_gave_id(s, id) && ceni_export_find(s, id) == CENI_NONE;
+}
+
+/* Keeps the id of an export that is over, in the room that its announcement made. */
+static void note_over(const ceni_state *s, const ceni_export *e) {
+    ceni_user *u = ceni_user_at(s, ceni_set_at(s, e->set)->user);
+    if (e->hidden || ceni_state_gave_id(s, e->id)) {
+        return;
+    }
+    u->over[u->over_next] = e->id;
+    u->over_next = (u->over_next + 1) % CENI_OVER_MAX;
+    u->over_count += u->over_count < CENI_OVER_MAX;
+}
+
 static void export_free(ceni_state *s, uint32_t index) {
     ceni_export *e = ceni_export_at(s, index);
     uint32_t set_index = e->set;
     ceni_set *set = ceni_set_at(s, set_index);
     uint32_t publisher = ceni_export_publisher(s, e);
+    note_over(s, e);
     if (publisher != CENI_NONE) {
         ceni_client_at(s, publisher)->export_count--;
     }
@@ -42,29 +64,35 @@ void ceni_export_release(ceni_state *s, uint32_t index) {
         return;
     }
     uint32_t publisher = ceni_export_publisher(s, e);
-    if (publisher != CENI_NONE) {
-        if (!ceni_client_at(s, publisher)->connected) { /* it hears of it when it is back */
-            return;
-        }
-        ceni_notice_export(s, publisher, CEN_SHARE_IDLE, e);
+    if (publisher != CENI_NONE && e->announced &&
+        !ceni_notice_export(s, publisher, CEN_SHARE_IDLE, e)) {
+        return; /* it hears of it when it is back */
     }
     export_free(s, index);
 }
 
-void ceni_export_withdraw(ceni_state *s, uint32_t index) {
+void ceni_export_shut(ceni_state *s, uint32_t index) {
     ceni_export *e = ceni_export_at(s, index);
-    if (e->withdrawn) {
-        return;
+    e->hidden = false;
+    if (!e->withdrawn) {
+        e->withdrawn = true;
+        ceni_timer_stop(s, index | CENI_TIMER_EXPORT);
+        if (e->name != CENI_NONE) {
+            ceni_name *n = ceni_name_at(s, e->name);
+            ceni_list_remove(&s->exports, offsetof(ceni_export, by_name), &n->living, index);
+            ceni_list_push(&s->exports, offsetof(ceni_export, by_name), &n->withdrawn, index);
+            n->living_count--;
+        }
+        ceni_export_release(s, index);
     }
-    e->withdrawn = true;
-    ceni_timer_stop(s, index | CENI_TIMER_EXPORT);
-    if (e->name != CENI_NONE) {
-        ceni_name *n = ceni_name_at(s, e->name);
-        ceni_list_remove(&s->exports, offsetof(ceni_export, by_name), &n->living, index);
-        ceni_list_push(&s->exports, offsetof(ceni_export, by_name), &n->withdrawn, index);
-        n->living_count--;
+}
+
+void ceni_export_withdraw(ceni_state *s, uint32_t index, uint32_t by) {
+    const ceni_export *e = ceni_export_at(s, index);
+    if (!e->withdrawn || e->hidden) {
+        ceni_notice_withdrawn(s, e, by);
+        ceni_export_shut(s, index);
     }
-    ceni_export_release(s, index);
 }
 
 cen_status ceni_state_on_withdraw(ceni_state *s, uint32_t client, const ceni_wire_message *m) {
@@ -83,7 +111,7 @@ cen_status ceni_state_on_withdraw(ceni_state *s, uint32_t client, const ceni_wir
         e->revoked = true;
         ceni_notice_readers(s, e, CEN_SHARE_REVOKED);
     }
-    ceni_export_withdraw(s, index);
+    ceni_export_withdraw(s, index, client);
     ceni_wire_begin(&s->out, m->head.type, m->head.seq, 0);
     ceni_state_send(s, client, NULL, 0);
     return CEN_OK;
@@ -117,7 +145,7 @@ static cen_status set_event(ceni_state *s, ceni_export *e, const ceni_wire_event
     }
     ceni_export_set_event(s, e, b->flags, b->event, fds);
     if (b->flags != CENI_WIRE_EVENT_CLEAR) {
-        ceni_notice_readers(s, e, (cen_share_notice_kind)CENI_WIRE_EVENT_SET);
+        ceni_notice_readers(s, e, (cen_share_notice_kind)CENI_WIRE_NOTICE_EVENT);
     }
     return CEN_OK;
 }

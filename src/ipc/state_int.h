@@ -8,7 +8,8 @@ enum {
     CENI_LEASE_WRITE = 4u,
     CENI_LEASE_GRANTED = 8u, /* by OPEN: it may have the pages */
     CENI_VERSIONS_MAX = 256, /* living ones of a name */
-    CENI_WATCHES_MAX = 1024  /* of a client */
+    CENI_WATCHES_MAX = 1024, /* of a client */
+    CENI_OVER_MAX = 4096     /* ids kept for a user */
 };
 
 typedef struct ceni_user { /* there as long as any count is not 0 */
@@ -18,6 +19,10 @@ typedef struct ceni_user { /* there as long as any count is not 0 */
     uint32_t leases; /* pending ones included */
     uint32_t fds;
     uint64_t bytes;
+    /* the last ids of earlier brokers whose exports were withdrawn and are over: a ring of
+     * CENI_OVER_MAX, made with the first announcement */
+    uint64_t *over;
+    uint32_t over_count, over_next;
 } ceni_user;
 
 typedef struct ceni_client {
@@ -67,6 +72,8 @@ typedef struct ceni_export {
     uint64_t id, version;
     uint64_t token[2];
     bool keep, once, withdrawn, revoked, unclean, has_token;
+    bool hidden;     /* withdrawn only until its publisher announces it */
+    bool announced;  /* by its publisher, to this broker */
     uint32_t leases; /* list */
     uint32_t lease_count, writers;
     ceni_links by_set, by_name;
@@ -125,7 +132,10 @@ struct ceni_state {
     ceni_state_calls calls;
     void *arg;
     uint64_t instance, seed, now;
-    uint32_t counter, stamp;
+    uint64_t counter; /* of ids */
+    uint32_t key[4];
+    bool plain_ids;
+    uint32_t stamp;
     ceni_slots users, clients, sets, exports, leases, pending, links, names, watches;
     uint32_t *timers; /* a heap by deadline: clients that wait, exports (CENI_TIMER_EXPORT) */
     size_t timer_count, timer_capacity;
@@ -159,7 +169,12 @@ void ceni_state_send(ceni_state *s, uint32_t client, const int *fds, unsigned co
 void ceni_state_send_failure(ceni_state *s, uint32_t client, enum ceni_wire_type type, uint32_t seq,
                              cen_status status);
 void ceni_state_close_fd(ceni_state *s, int *fd);
+
+/* state_id.c */
 uint64_t ceni_state_new_id(ceni_state *s);
+bool ceni_state_gave_id(const ceni_state *s, uint64_t id);
+uint64_t ceni_id_encrypt(const uint32_t key[4], uint64_t number);
+uint64_t ceni_id_decrypt(const uint32_t key[4], uint64_t id);
 
 /* state_key.c: finding. */
 void ceni_state_init_slots(ceni_state *s);
@@ -201,13 +216,22 @@ cen_status ceni_state_on_event(ceni_state *s, uint32_t client, const ceni_wire_m
 /* flags: CENI_WIRE_EVENT_*; the descriptor, if there is one, is taken. */
 void ceni_export_set_event(ceni_state *s, ceni_export *e, uint32_t flags, const uint8_t event[64],
                            int *fd);
-void ceni_export_withdraw(ceni_state *s, uint32_t index);
+/* Nothing opens it any more, and who could announce it is told; by: who asked, and knows. */
+void ceni_export_withdraw(ceni_state *s, uint32_t index, uint32_t by);
+/* The same, and nobody is told. */
+void ceni_export_shut(ceni_state *s, uint32_t index);
+/* Whether what an earlier broker called so was withdrawn and is over, or this one did. */
+bool ceni_export_was_over(const ceni_state *s, uint32_t user, uint64_t id);
 /* A withdrawn one without a lease is over: the publisher hears it. Its set may be gone then. */
 void ceni_export_release(ceni_state *s, uint32_t index);
 uint32_t ceni_export_publisher(const ceni_state *s, const ceni_export *e);
 
 /* state_lease.c */
+/* Of an export that is opened once it is the last: who announces that is to be told after the
+ * reader, lest nobody has it if the broker dies in between. */
 cen_status ceni_lease_begin(ceni_state *s, uint32_t client, uint32_t export, uint32_t flags);
+/* One that the client had before; tells. */
+cen_status ceni_lease_again(ceni_state *s, uint32_t client, uint32_t export, uint32_t flags);
 /* unclean: without a sign that the work of its process is over. */
 void ceni_lease_end(ceni_state *s, uint32_t lease, bool unclean);
 cen_status ceni_state_on_lease(ceni_state *s, uint32_t client, const ceni_wire_message *m);
@@ -229,11 +253,15 @@ uint32_t ceni_name_newest(const ceni_state *s, uint32_t name);
 /* state_notice.c */
 cen_status ceni_state_on_watch(ceni_state *s, uint32_t client, const ceni_wire_message *m);
 void ceni_watch_end(ceni_state *s, uint32_t watch);
-void ceni_notice_export(ceni_state *s, uint32_t client, cen_share_notice_kind kind,
-                        const ceni_export *e);
+/* Whether it will be read. */
+bool ceni_notice_export(ceni_state *s, uint32_t client, uint32_t kind, const ceni_export *e);
+/* To those who would announce it, but for `by`. */
+void ceni_notice_withdrawn(ceni_state *s, const ceni_export *e, uint32_t by);
 /* To all that have it open. */
 void ceni_notice_readers(ceni_state *s, const ceni_export *e, cen_share_notice_kind kind);
 void ceni_notice_version(ceni_state *s, uint32_t export);
+/* The same, only to those who watch its name. */
+void ceni_notice_watchers(ceni_state *s, uint32_t export);
 /* What a client may have missed while it was not connected. */
 void ceni_notice_again(ceni_state *s, uint32_t client);
 

@@ -125,9 +125,12 @@ uint32_t ceni_user_get(ceni_state *s, uint32_t uid) {
 }
 
 void ceni_user_release(ceni_state *s, uint32_t user) {
-    const ceni_user *u = ceni_user_at(s, user);
-    if (!u->clients && !u->sets) { /* what has leases is a client, what has exports a set */
+    ceni_user *u = ceni_user_at(s, user);
+    /* What has leases is a client, what has exports a set. */
+    if (!u->clients && !u->sets && !u->over_count) {
+        uint64_t *over = u->over;
         ceni_slots_give(&s->users, user);
+        ceni_free(over);
     }
 }
 

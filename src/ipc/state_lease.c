@@ -111,9 +111,19 @@ cen_status ceni_lease_begin(ceni_state *s, uint32_t client, uint32_t export, uin
         link->granted += !!(added & CENI_LEASE_GRANTED);
     }
     if (e->once) {
-        ceni_export_withdraw(s, export);
+        ceni_export_shut(s, export);
     }
     return CEN_OK;
+}
+
+cen_status ceni_lease_again(ceni_state *s, uint32_t client, uint32_t export, uint32_t flags) {
+    const ceni_export *e = ceni_export_at(s, export);
+    bool open = !e->withdrawn;
+    cen_status status = ceni_lease_begin(s, client, export, flags);
+    if (!status && open && e->withdrawn) {
+        ceni_notice_withdrawn(s, e, client);
+    }
+    return status;
 }
 
 void ceni_lease_end(ceni_state *s, uint32_t index, bool unclean) {
@@ -189,7 +199,7 @@ static cen_status have(ceni_state *s, uint32_t client, uint32_t export, uint64_t
         return ceni_state_refuse(s, CEN_ERR_PERMISSION, "export %" PRIx64 " is not for this user",
                                  e->id);
     }
-    return ceni_lease_begin(s, client, export, write ? CENI_LEASE_WRITE : 0);
+    return ceni_lease_again(s, client, export, write ? CENI_LEASE_WRITE : 0);
 }
 
 void ceni_pending_match(ceni_state *s, uint32_t export) {

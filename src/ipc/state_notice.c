@@ -1,11 +1,10 @@
 /* What clients are told unasked, and the names that they watch. */
 #include "ipc/state_int.h"
 
-static void notice(ceni_state *s, uint32_t client, cen_share_notice_kind kind,
-                   const ceni_export *e) {
+bool ceni_notice_export(ceni_state *s, uint32_t client, uint32_t kind, const ceni_export *e) {
     ceni_client *c = ceni_client_at(s, client);
     if (!c->connected) {
-        return;
+        return false;
     }
     const ceni_name *n = e->name == CENI_NONE ? NULL : ceni_name_at(s, e->name);
     ceni_wire_notice *b = ceni_wire_begin(&s->note, CENI_WIRE_NOTICE, 0, sizeof *b);
@@ -13,19 +12,34 @@ static void notice(ceni_state *s, uint32_t client, cen_share_notice_kind kind,
     b->export_id = e->id;
     b->version = e->version;
     b->unclean = kind == CEN_SHARE_IDLE && e->unclean;
-    b->name_size = n ? n->size : 0;
+    b->name_size = n && kind != CENI_WIRE_NOTICE_WITHDRAWN ? n->size : 0;
     ceni_wire_add(&s->note, n ? n->text : "", b->name_size);
-    s->calls.notice(s->arg, c->peer, &s->note);
-}
-
-void ceni_notice_export(ceni_state *s, uint32_t client, cen_share_notice_kind kind,
-                        const ceni_export *e) {
-    notice(s, client, kind, e);
+    return s->calls.notice(s->arg, c->peer, &s->note);
 }
 
 void ceni_notice_readers(ceni_state *s, const ceni_export *e, cen_share_notice_kind kind) {
     for (uint32_t i = e->leases; i != CENI_NONE; i = ceni_lease_at(s, i)->by_export.next) {
-        notice(s, ceni_lease_at(s, i)->client, kind, e);
+        (void)ceni_notice_export(s, ceni_lease_at(s, i)->client, kind, e); /* or it resumes */
+    }
+}
+
+/* Whether the client, if it has the export open, would announce it to another broker as open,
+ * unless it knows that it is not. */
+static bool would_open(const ceni_state *s, uint32_t client, const ceni_export *e) {
+    return !e->once && !e->revoked &&
+           ceni_client_at(s, client)->user == ceni_set_at(s, e->set)->user;
+}
+
+void ceni_notice_withdrawn(ceni_state *s, const ceni_export *e, uint32_t by) {
+    uint32_t publisher = ceni_export_publisher(s, e);
+    if (publisher != CENI_NONE && publisher != by && e->announced) {
+        (void)ceni_notice_export(s, publisher, CENI_WIRE_NOTICE_WITHDRAWN, e);
+    }
+    for (uint32_t i = e->leases; i != CENI_NONE; i = ceni_lease_at(s, i)->by_export.next) {
+        uint32_t client = ceni_lease_at(s, i)->client;
+        if (would_open(s, client, e)) {
+            (void)ceni_notice_export(s, client, CENI_WIRE_NOTICE_WITHDRAWN, e);
+        }
     }
 }
 
@@ -36,7 +50,7 @@ static void tell_version(ceni_state *s, uint32_t client, const ceni_export *e) {
     if (c->stamp != s->stamp) {
         c->stamp = s->stamp;
         if (ceni_set_allows(s, ceni_set_at(s, e->set), client, &write)) {
-            notice(s, client, CEN_SHARE_NEW_VERSION, e);
+            (void)ceni_notice_export(s, client, CEN_SHARE_NEW_VERSION, e);
         }
     }
 }
@@ -50,21 +64,33 @@ static void tell_readers(ceni_state *s, uint32_t list, const ceni_export *e) {
     }
 }
 
+void ceni_notice_watchers(ceni_state *s, uint32_t export) {
+    const ceni_export *e = ceni_export_at(s, export);
+    s->stamp++;
+    for (uint32_t i = ceni_name_at(s, e->name)->watches; i != CENI_NONE;) {
+        const ceni_watch *watch = ceni_watch_at(s, i);
+        tell_version(s, watch->client, e);
+        i = watch->by_name.next;
+    }
+}
+
 void ceni_notice_version(ceni_state *s, uint32_t export) {
     const ceni_export *e = ceni_export_at(s, export);
     const ceni_name *n = ceni_name_at(s, e->name);
-    s->stamp++;
-    for (uint32_t i = n->watches; i != CENI_NONE; i = ceni_watch_at(s, i)->by_name.next) {
-        tell_version(s, ceni_watch_at(s, i)->client, e);
-    }
+    ceni_notice_watchers(s, export);
     tell_readers(s, n->living, e);
     tell_readers(s, n->withdrawn, e);
 }
 
-static void again_to_publisher(ceni_state *s, const ceni_client *c) {
-    for (uint32_t i = c->sets; i != CENI_NONE; i = ceni_set_at(s, i)->by_holder.next) {
+static void again_to_publisher(ceni_state *s, uint32_t client) {
+    for (uint32_t i = ceni_client_at(s, client)->sets; i != CENI_NONE;
+         i = ceni_set_at(s, i)->by_holder.next) {
         for (uint32_t e = ceni_set_at(s, i)->exports, next; e != CENI_NONE; e = next) {
-            next = ceni_export_at(s, e)->by_set.next;
+            const ceni_export *export = ceni_export_at(s, e);
+            next = export->by_set.next;
+            if (export->announced && export->withdrawn) {
+                (void)ceni_notice_export(s, client, CENI_WIRE_NOTICE_WITHDRAWN, export);
+            }
             ceni_export_release(s, e); /* if it is over, this can be told now */
         }
     }
@@ -72,14 +98,17 @@ static void again_to_publisher(ceni_state *s, const ceni_client *c) {
 
 void ceni_notice_again(ceni_state *s, uint32_t client) {
     const ceni_client *c = ceni_client_at(s, client);
-    again_to_publisher(s, c);
+    again_to_publisher(s, client);
     for (uint32_t i = c->leases; i != CENI_NONE; i = ceni_lease_at(s, i)->by_client.next) {
         const ceni_export *e = ceni_export_at(s, ceni_lease_at(s, i)->export);
         if (e->revoked) {
-            notice(s, client, CEN_SHARE_REVOKED, e);
+            (void)ceni_notice_export(s, client, CEN_SHARE_REVOKED, e);
+        }
+        if (e->withdrawn && !e->hidden && would_open(s, client, e)) {
+            (void)ceni_notice_export(s, client, CENI_WIRE_NOTICE_WITHDRAWN, e);
         }
         if (ceni_export_publisher(s, e) == CENI_NONE) {
-            notice(s, client, CEN_SHARE_PUBLISHER_GONE, e);
+            (void)ceni_notice_export(s, client, CEN_SHARE_PUBLISHER_GONE, e);
         }
     }
     for (uint32_t i = c->watches; i != CENI_NONE; i = ceni_watch_at(s, i)->by_client.next) {

@@ -49,7 +49,7 @@ static void reply(ceni_state *s, uint32_t client, uint32_t seq, const ceni_expor
 static cen_status open_export(ceni_state *s, uint32_t client, uint32_t index, uint32_t flags,
                               uint32_t seq) {
     const ceni_export *e = ceni_export_at(s, index);
-    bool may_write, write = flags & CENI_WIRE_OPEN_WRITE;
+    bool may_write, write = flags & CENI_WIRE_OPEN_WRITE, open = !e->withdrawn;
     if (!ceni_set_allows(s, ceni_set_at(s, e->set), client, &may_write)) {
         return ceni_state_refuse(s, CEN_ERR_PERMISSION, "export %" PRIx64 " is not for this user",
                                  e->id);
@@ -63,6 +63,9 @@ static cen_status open_export(ceni_state *s, uint32_t client, uint32_t index, ui
     if (!status) {
         uint32_t lease = ceni_lease_find(s, client, index);
         reply(s, client, seq, e, ceni_lease_at(s, lease)->slot.flags & CENI_LEASE_WRITE);
+        if (open && e->withdrawn) {
+            ceni_notice_withdrawn(s, e, client);
+        }
     }
     return status;
 }

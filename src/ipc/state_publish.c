@@ -110,7 +110,7 @@ static void withdraw_older(ceni_state *s, uint32_t name, uint32_t newest) {
     for (uint32_t i = n->living, next; i != CENI_NONE; i = next) {
         next = ceni_export_at(s, i)->by_name.next;
         if (i != newest) {
-            ceni_export_withdraw(s, i);
+            ceni_export_withdraw(s, i, CENI_NONE);
         }
     }
 }
@@ -244,10 +244,11 @@ static cen_status check_same(ceni_state *s, uint32_t set, const ceni_wire_messag
     return CEN_OK;
 }
 
-/* The publisher's word on whether an export is withdrawn. */
-static cen_status settle(ceni_state *s, uint32_t index, bool withdrawn) {
+/* The publisher's word on whether an export is withdrawn that a reader announced before. It opens
+ * what was closed for want of it, and nothing else. */
+static cen_status settle(ceni_state *s, uint32_t index, uint32_t publisher, bool withdrawn) {
     ceni_export *e = ceni_export_at(s, index);
-    if (!withdrawn && e->withdrawn && !e->revoked && !(e->once && e->lease_count)) {
+    if (!withdrawn && e->hidden && !(e->once && e->lease_count)) {
         if (e->name != CENI_NONE) {
             ceni_name *n = ceni_name_at(s, e->name);
             cen_status status = name_ready(s, n, ceni_set_at(s, e->set)->user, e->version);
@@ -256,12 +257,61 @@ static cen_status settle(ceni_state *s, uint32_t index, bool withdrawn) {
             }
             ceni_list_remove(&s->exports, offsetof(ceni_export, by_name), &n->withdrawn, index);
         }
-        e->withdrawn = false;
+        e->withdrawn = e->hidden = false;
         list_by_name(s, index);
-    } else if (withdrawn) {
-        ceni_export_withdraw(s, index);
+    }
+    e->announced = true;
+    if (withdrawn || e->hidden) {
+        ceni_export_withdraw(s, index, publisher);
     }
     return CEN_OK;
+}
+
+/* One that this broker does not know. Not every reader has told of its lease yet: nobody can say
+ * who has it open. */
+static cen_status found_again(ceni_state *s, const ceni_wire_message *m, int *fds, uint32_t set,
+                              bool reader, uint32_t *index) {
+    const ceni_wire_publish *b = m->body;
+    uint32_t user = ceni_set_at(s, set)->user;
+    ceni_user *u = ceni_user_at(s, user);
+    u->over = u->over ? u->over : ceni_malloc(CENI_OVER_MAX * sizeof *u->over);
+    if (!u->over) {
+        return ceni_state_no_memory(s);
+    }
+    bool withdrawn = b->flags & CENI_WIRE_WITHDRAWN || ceni_export_was_over(s, user, b->export_id);
+    bool hidden = !withdrawn && reader && !(b->flags & CENI_WIRE_KEEP);
+    cen_status status = new_export(s, set, m, withdrawn || hidden, fds, index);
+    if (!status) {
+        ceni_export *e = ceni_export_at(s, *index);
+        e->unclean = true;
+        e->hidden = hidden;
+        e->announced = !reader;
+        ceni_pending_match(s, *index);
+    }
+    return status;
+}
+
+/* One that this broker knows. */
+static cen_status same_again(ceni_state *s, uint32_t client, const ceni_wire_message *m, int *fds,
+                             uint32_t set, bool reader, uint32_t index) {
+    const ceni_wire_publish *b = m->body;
+    ceni_export *e = ceni_export_at(s, index);
+    cen_status status = check_same(s, set, m, e);
+    if (status || reader) {
+        return status;
+    }
+    int *event_fd = &fds[b->flags & CENI_WIRE_DIRECTORY_FD ? 1 : 0];
+    ceni_export_set_event(s, e, b->flags, b->event, event_fd);
+    return settle(s, index, client, b->flags & CENI_WIRE_WITHDRAWN);
+}
+
+/* Who waits for the name was told that it is not there. */
+static void opens_again(ceni_state *s, uint32_t index) {
+    uint32_t name = ceni_export_at(s, index)->name;
+    if (name != CENI_NONE && ceni_name_newest(s, name) == index) {
+        ceni_notice_watchers(s, index);
+    }
+    ceni_open_waiting(s, index);
 }
 
 static cen_status publish_again(ceni_state *s, uint32_t client, const ceni_wire_message *m,
@@ -269,31 +319,27 @@ static cen_status publish_again(ceni_state *s, uint32_t client, const ceni_wire_
     const ceni_wire_publish *b = m->body;
     bool withdrawn = b->flags & CENI_WIRE_WITHDRAWN;
     uint32_t index = ceni_export_find(s, b->export_id);
-    bool is_new = index == CENI_NONE;
-    cen_status status;
-    if (is_new) { /* not every reader has told of its lease yet: nobody can say who has it open */
-        bool hidden = withdrawn || (reader && !(b->flags & CENI_WIRE_KEEP));
-        status = new_export(s, set, m, hidden, fds, &index);
-        if (status) {
-            return status;
-        }
-        ceni_export_at(s, index)->unclean = true;
-        ceni_pending_match(s, index);
-    } else if ((status = check_same(s, set, m, ceni_export_at(s, index)))) {
+    bool is_new = index == CENI_NONE, was_open = !is_new && !ceni_export_at(s, index)->withdrawn;
+    cen_status status = is_new ? found_again(s, m, fds, set, reader, &index)
+                               : same_again(s, client, m, fds, set, reader, index);
+    if (status) {
         return status;
     }
     if (reader) {
-        status = ceni_lease_begin(s, client, index, 0);
-    } else if (!is_new) {
-        int *event_fd = &fds[b->flags & CENI_WIRE_DIRECTORY_FD ? 1 : 0];
-        ceni_export_set_event(s, ceni_export_at(s, index), b->flags, b->event, event_fd);
-        status = settle(s, index, withdrawn);
+        status = ceni_lease_again(s, client, index, 0);
+        if (!status && withdrawn) { /* also where the publisher has not heard of it */
+            ceni_export_withdraw(s, index, client);
+        }
+    }
+    const ceni_export *e = ceni_export_at(s, index); /* one that is withdrawn may be over by now */
+    if (!status && !withdrawn && e->withdrawn && !e->hidden) {
+        (void)ceni_notice_export(s, client, CENI_WIRE_NOTICE_WITHDRAWN, e);
     }
     if (!status) {
         reply(s, client, m->head.seq, b->export_id, b->version);
     }
-    if (is_new && !ceni_export_at(s, index)->withdrawn) {
-        ceni_open_waiting(s, index);
+    if (!withdrawn && !was_open && !e->withdrawn) {
+        opens_again(s, index);
     }
     if (is_new) {
         ceni_export_release(s, index);
@@ -309,7 +355,8 @@ static cen_status publish_new(ceni_state *s, uint32_t client, const ceni_wire_me
     if (status) {
         return status;
     }
-    const ceni_export *e = ceni_export_at(s, index);
+    ceni_export *e = ceni_export_at(s, index);
+    e->announced = true;
     ceni_ipc_step("broker: has an export");
     reply(s, client, m->head.seq, e->id, e->version);
     if (e->name != CENI_NONE) {

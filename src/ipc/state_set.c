@@ -81,8 +81,13 @@ static void orphan(ceni_state *s, uint32_t index, bool dropped) {
     if (e->withdrawn || (e->keep && !dropped)) {
         return;
     }
-    if (!e->once || !ceni_timer_start(s, index | CENI_TIMER_EXPORT, e->ttl_ms)) {
-        ceni_export_withdraw(s, index);
+    if (e->once && ceni_timer_start(s, index | CENI_TIMER_EXPORT, e->ttl_ms)) {
+        return;
+    }
+    if (dropped) {
+        ceni_export_withdraw(s, index, CENI_NONE);
+    } else { /* its readers heard that the publisher is gone */
+        ceni_export_shut(s, index);
     }
 }
 
@@ -92,8 +97,9 @@ void ceni_set_let_go(ceni_state *s, uint32_t index, bool dropped) {
     set_holder(s, index, CENI_NONE, false);
     set->busy++;
     for (uint32_t i = set->exports, next; publisher && i != CENI_NONE; i = next) {
-        const ceni_export *e = ceni_export_at(s, i);
+        ceni_export *e = ceni_export_at(s, i);
         next = e->by_set.next;
+        e->announced = false;
         if (!dropped) {
             ceni_notice_readers(s, e, CEN_SHARE_PUBLISHER_GONE);
         }

@@ -81,7 +81,7 @@ void ceni_state_tick(ceni_state *s) {
         uint32_t timer = s->timers[0];
         ceni_timer_stop(s, timer);
         if (timer & CENI_TIMER_EXPORT) {
-            ceni_export_withdraw(s, timer & ~CENI_TIMER_EXPORT);
+            ceni_export_withdraw(s, timer & ~CENI_TIMER_EXPORT, CENI_NONE);
         } else {
             ceni_open_timeout(s, timer);
         }

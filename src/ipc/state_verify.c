@@ -59,7 +59,7 @@ static cen_status verify_users(const ceni_state *s) {
             }
         }
         HOLDS(ceni_user_find(s, u->uid) == i, "a user is not found", i);
-        HOLDS(u->clients || u->sets, "a user has nothing", i);
+        HOLDS(u->clients || u->sets || u->over_count, "a user has nothing", i);
         HOLDS(u->clients == sum.clients && u->sets == sum.sets && u->exports == sum.exports,
               "a user's counts", i);
         HOLDS(u->leases == sum.leases && u->fds == sum.fds && u->bytes == sum.bytes,
@@ -127,8 +127,10 @@ static cen_status verify_exports(const ceni_state *s) {
                   e->writers == writers,
               "an export's number of leases", i);
         HOLDS(!e->withdrawn || e->lease_count ||
-                  (publisher != CENI_NONE && !ceni_client_at(s, publisher)->connected),
+                  (e->announced && !ceni_client_at(s, publisher)->connected),
               "an export is over", i);
+        HOLDS(!e->announced || publisher != CENI_NONE, "an export's publisher is gone", i);
+        HOLDS(!e->hidden || (e->withdrawn && !e->announced), "an export is hidden", i);
         HOLDS(!e->withdrawn || e->timer == CENI_NONE, "a withdrawn export's timer", i);
         HOLDS(e->withdrawn || !e->revoked, "an export is revoked and not withdrawn", i);
         HOLDS(e->withdrawn || !e->once || !e->lease_count, "a parcel is taken and there", i);

@@ -147,6 +147,9 @@ static enum outlook look(const cen_share *share, ceni_opened *lease, cen_device 
     }
     enum outlook outlook = event ? query(device, event) : PENDING;
     if (lease->direct < 0) {
+        if (!lease->shared.flags && !atomic_load(&lease->ask) && !atomic_load(&share->connected)) {
+            return DONE; /* what is marked while nobody can hear it is complete at once */
+        }
         *ask = outlook == PENDING && (!event || lease->orphan) && atomic_load(&share->connected);
         return outlook;
     }
@@ -163,10 +166,17 @@ static cen_status ask_event(cen_share *share, ceni_opened *lease, bool *none) {
     ceni_wire_event *body = ceni_client_begin(share, CENI_WIRE_EVENT, sizeof *body);
     *body = (ceni_wire_event){.export_id = lease->id};
     ceni_reply reply;
-    atomic_store(&lease->ask, false); /* what is told from here on is told of later work */
+    /* What is told from here on is told of later work. */
+    bool ask = atomic_exchange(&lease->ask, false);
+    bool doubt = atomic_exchange(&lease->doubt, false);
     cen_status status = ceni_client_call(share, NULL, 0, &reply);
     if (status) {
-        atomic_store(&lease->ask, true);
+        if (ask) {
+            atomic_store(&lease->ask, true);
+        }
+        if (doubt) {
+            atomic_store(&lease->doubt, true);
+        }
         return status;
     }
     const ceni_wire_event *r = reply.message.body;
@@ -193,13 +203,18 @@ static bool knows(const cen_share *share, const ceni_opened *lease) {
 
 /* What the broker says. `wire` is held. */
 static enum outlook ask_broker(cen_share *share, ceni_opened *lease) {
-    bool none = false;
+    bool none = false, told = atomic_load(&lease->ask);
     cen_status expected = ceni_log_expect(CEN_ERR_NOT_FOUND);
     cen_status status = ask_event(share, lease, &none);
     ceni_log_expect(expected);
     pthread_mutex_lock(&share->lock);
     enum outlook outlook = PENDING;
-    if (atomic_load(&share->connected) && knows(share, lease)) {
+    /* Nor does it matter what there was before, if this process never heard of any. */
+    bool counts = knows(share, lease) || (!lease->shared.flags && !told);
+    if (!counts && told) {
+        atomic_store(&lease->ask, true);
+    }
+    if (atomic_load(&share->connected) && counts) {
         if (!status && none) {
             outlook = DONE;
         } else if (lease->orphan) { /* what was seen of it here is all that is known */
@@ -353,8 +368,8 @@ static cen_status block_stream(cen_share *share, ceni_opened *lease, cen_device 
  * or may have, in a notice that the thread has not applied yet. */
 static bool may_be_marked(cen_share *share, const ceni_opened *lease) {
     struct pollfd notices = {.fd = atomic_load(&share->notices_fd), .events = POLLIN};
-    return lease->direct < 0 &&
-           (poll(&notices, 1, 0) > 0 || atomic_load(&share->hearing) || atomic_load(&lease->ask));
+    return lease->direct < 0 && (poll(&notices, 1, 0) > 0 || atomic_load(&share->hearing) ||
+                                 atomic_load(&lease->ask) || atomic_load(&lease->doubt));
 }
 
 /* A lease with an event, or of which the broker may know one. */

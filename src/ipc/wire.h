@@ -217,11 +217,13 @@ typedef struct ceni_wire_list_reply {
      * u8, strings as u16 length and bytes */
 } ceni_wire_list_reply;
 
-/* NOTICE. EVENT_SET: the exporter gave the export another event; who has it open without one asks.
- * It is sent before the exporter's request is answered. */
-enum { CENI_WIRE_EVENT_SET = 7 };
+/* NOTICE. WITHDRAWN goes to the publisher and to readers of its user, for the next broker's sake:
+ * what they announce to it is withdrawn. EVENT: the exporter gave the export another event; who has
+ * it open without one asks. That is sent before the exporter's request is answered. Programs do not
+ * hear of either. */
+enum { CENI_WIRE_NOTICE_WITHDRAWN = 16, CENI_WIRE_NOTICE_EVENT = 17 };
 typedef struct ceni_wire_notice {
-    uint32_t kind; /* cen_share_notice_kind, or EVENT_SET */
+    uint32_t kind; /* cen_share_notice_kind, or the above */
     uint32_t name_size;
     uint64_t export_id, version;
     uint32_t unclean; /* with IDLE: a lease ended without a sign that its process is dead: the

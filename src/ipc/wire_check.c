@@ -289,7 +289,9 @@ static cen_status list_reply(cursor *c, ceni_wire_message *m, fd_range *fds) {
 
 static cen_status notice(cursor *c, ceni_wire_message *m, fd_range *fds) {
     const ceni_wire_notice *b = m->body;
-    REQUIRE(c, b->kind >= CEN_SHARE_NEW_VERSION && b->kind <= CENI_WIRE_EVENT_SET,
+    REQUIRE(c,
+            (b->kind >= CEN_SHARE_NEW_VERSION && b->kind <= CEN_SHARE_BROKER_BACK) ||
+                b->kind == CENI_WIRE_NOTICE_WITHDRAWN || b->kind == CENI_WIRE_NOTICE_EVENT,
             "is of an unknown kind");
     REQUIRE(c, b->unclean <= 1 && !b->reserved, "has a field with an unknown value");
     return take_name(c, b->name_size, m);

@@ -1,7 +1,8 @@
 /* Property: no sequence of messages, ends of connections and deaths breaks an invariant of the
  * broker's state, has a malformed answer, or closes a descriptor twice or never.
- * The input is steps: what, actor, an argument, a length of two bytes, and that many bytes of a
- * message without its head but for its type. Ids count from 1. Seeds: tests/fuzz/corpus/broker. */
+ * The input is steps: what (with 8, and the distance in the upper half: another actor is deaf),
+ * actor, an argument, a length of two bytes, and that many bytes of a message without its head but
+ * for its type. Ids count from 1. Seeds: tests/fuzz/corpus/broker. */
 #include "tests/unit/ipc/world.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -27,6 +28,17 @@ static void check_alone(const uint8_t *data, size_t size, unsigned fds) {
     memcpy(copy, data, size);
     for (int side = CENI_WIRE_REQUEST; side <= CENI_WIRE_NOTIFY; side++) {
         (void)ceni_wire_check(copy, size, fds, (enum ceni_wire_side)side, &m);
+    }
+}
+
+/* Sends a message, while another client, if any, takes no notice and then is cut off. */
+static void send_past(world *w, unsigned i, actor *deaf, const ceni_wire_builder *b, unsigned fds) {
+    if (deaf) {
+        deaf->deaf = true;
+    }
+    (void)world_send(w, i, b, fds);
+    if (deaf) {
+        world_hangup(w, (unsigned)(deaf - w->actors));
     }
 }
 
@@ -63,7 +75,9 @@ static void step(world *w, const uint8_t *head, const uint8_t *data, size_t size
         build(&b, data, size);
         if (a->connected && !b.overflow) {
             w->refused_fd = head[2] & 128 ? w->next_fd : -1;
-            (void)world_send(w, i, &b, head[2] % (CENI_WIRE_FDS + 1));
+            actor *deaf = &w->actors[(i + (head[0] >> 4)) % WORLD_ACTORS];
+            deaf = head[0] & 8 && deaf->connected ? deaf : NULL;
+            send_past(w, i, deaf, &b, head[2] % (CENI_WIRE_FDS + 1));
         }
     }
 }

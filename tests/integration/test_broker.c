@@ -226,6 +226,51 @@ static void who_reads_no_notices_is_cut_off(void **state) {
     child_kill(&c);
 }
 
+/* Reads what is there, which must be the ends of exports, in their order; how many. */
+static unsigned hear_ends(int notices, const uint64_t *ids) {
+    static uint64_t in[CENI_WIRE_MAX / 8];
+    ceni_wire_message m;
+    int fds[CENI_WIRE_FDS];
+    unsigned fd_count, heard = 0;
+    size_t size;
+    while (!ceni_wire_receive(notices, in, &size, fds, &fd_count, true)) {
+        assert_int_equal(ceni_wire_check(in, size, fd_count, CENI_WIRE_NOTIFY, &m), CEN_OK);
+        const ceni_wire_notice *n = m.body;
+        assert_int_equal(n->kind, CEN_SHARE_IDLE);
+        assert_true(n->export_id == ids[heard++]);
+    }
+    return heard;
+}
+
+/* What waited for room in the socket when the connection ended comes with the next. */
+static void notices_outlive_their_connection(void **state) {
+    enum { MANY = 1000 };
+    static uint64_t ids[MANY];
+    uint64_t set = raw_set(&me, "x");
+    for (unsigned i = 0; i < MANY; i++) {
+        ids[i] = raw_publish(&me, set, "", NULL);
+    }
+    for (unsigned i = 0; i < MANY; i++) {
+        assert_int_equal(raw_id(&me, CENI_WIRE_WITHDRAW, ids[i]), CEN_OK);
+    }
+    int before = me.notices;
+    uint64_t id = me.id, secret = me.secret;
+    shutdown(before, SHUT_RDWR);
+    close(me.socket);
+    unsigned heard = hear_ends(before, ids);
+    close(before);
+    assert_in_range(heard, 1, MANY - 1);
+    me = (raw){.socket = raw_connect(s.path), .notices = -1};
+    assert_int_equal(raw_hello(&me, id, secret), CEN_OK);
+    assert_true(me.resumed);
+    while (heard < MANY) {
+        struct pollfd p = {.fd = me.notices, .events = POLLIN};
+        assert_int_equal(poll(&p, 1, RAW_PATIENCE_S * 1000), 1);
+        heard += hear_ends(me.notices, ids + heard);
+    }
+    assert_int_equal(raw_id(&me, CENI_WIRE_DROP, set), CEN_OK);
+}
+
 static int never_read(void *arg) {
     CHECK_IN_CHILD(!raw_dial(&other, s.path));
     ceni_wire_begin(&raw_out, CENI_WIRE_LIST, 1, sizeof(ceni_wire_list));
@@ -500,6 +545,7 @@ int main(void) {
         TEST(a_dead_publishers_pages_stay_with_readers),
         TEST(an_open_waits_until_the_name_is_there),
         TEST(who_reads_no_notices_is_cut_off),
+        TEST(notices_outlive_their_connection),
         TEST(who_reads_no_replies_hinders_nobody),
         TEST(malformed_messages_cut_off),
         TEST(only_pages_are_kept),

@@ -236,7 +236,101 @@ static void a_cut_off_request_leaves_nothing(void **state) {
     OK(agent_ask(&w.reader, "open other 0 0"));
 }
 
+/* Withdrawn by a process that neither publishes nor reads it. */
+static void take_back(const char *how, const char *flags, bool publisher_dies) {
+    world w = start(flags);
+    if (publisher_dies) {
+        agent_kill(&w.publisher);
+        OK(agent_ask(&w.reader, "notice %d %d", GONE, SOON_MS));
+    }
+    agent late = agent_client();
+    OK(agent_ask(&late, "%s %llu", how, w.id));
+    restart(&w, SIGKILL);
+    OK(agent_ask(&late, "notice %d %d", BROKER_BACK, SOON_MS));
+    until_listed(&late, "leases", 1);
+    FAILS(CEN_ERR_NOT_FOUND, agent_ask(&late, "open model 0 0"));
+    FAILS(CEN_ERR_NOT_FOUND, agent_ask(&late, "open %s 0 0", w.token));
+    restart(&w, SIGKILL); /* nor with the one after */
+    OK(agent_ask(&late, "notice %d %d", BROKER_BACK, SOON_MS));
+    until_listed(&late, "leases", 1);
+    FAILS(CEN_ERR_NOT_FOUND, agent_ask(&late, "open model 0 0"));
+    OK(agent_ask(&w.reader, "close 0"));
+    until_listed(&late, "exports", 0);
+    agent_kill(&w.publisher);
+    until_listed(&late, "sets", 0);
+}
+
+static void what_was_taken_back_stays_so(void **state) {
+    take_back("withdraw", "-", false);
+    agent_teardown(state);
+    take_back("revoke", "k", false);
+    agent_teardown(state);
+    take_back("withdraw", "k", true);
+}
+
+/* The newer version is of another process, which is gone: the older one does not come back. */
+static void an_older_version_stays_withdrawn(void **state) {
+    world w = start("-");
+    agent other = agent_client();
+    OK(agent_ask(&other, "set %llu %llu", SET, PAGE));
+    OK(agent_ask(&other, "alloc 4096"));
+    OK(agent_ask(&other, "export model - 0"));
+    assert_int_equal(other.b, 2);
+    agent_kill(&other);
+    restart(&w, SIGKILL);
+    until_listed(&w.reader, "leases", 1);
+    FAILS(CEN_ERR_NOT_FOUND, agent_ask(&w.reader, "open model 0 0"));
+}
+
+/* A reader that is back only when the export is over does not bring it back. */
+static void a_late_reader_revives_nothing(void **state) {
+    world w = start("k");
+    agent late = agent_client(), observer = agent_client();
+    OK(agent_ask(&late, "open model 0 0"));
+    agent_kill(&w.publisher);
+    OK(agent_ask(&w.reader, "notice %d %d", GONE, SOON_MS));
+    OK(agent_ask(&late, "notice %d %d", GONE, SOON_MS));
+    kill(late.pid, SIGSTOP);
+    restart(&w, SIGKILL);
+    OK(agent_ask(&observer, "notice %d %d", BROKER_BACK, SOON_MS));
+    OK(agent_ask(&w.reader, "withdraw %llu", w.id));
+    OK(agent_ask(&w.reader, "close 0"));
+    until_listed(&observer, "exports", 0);
+    kill(late.pid, SIGCONT);
+    OK(agent_ask(&late, "notice %d %d", BROKER_BACK, SOON_MS));
+    until_listed(&observer, "leases", 1);
+    FAILS(CEN_ERR_NOT_FOUND, agent_ask(&observer, "open model 0 0"));
+    reads(&late, 0, 0x42424242);
+    OK(agent_ask(&late, "close 0"));
+    until_listed(&observer, "sets", 0);
+}
+
+/* The publisher's connection ends while the broker does not look, and the last lease, too. */
+static void idle_reaches_who_was_cut_off(void **state) {
+    world w = {.broker = agent_broker(), .publisher = agent_start()};
+    OK(agent_ask(&w.publisher, "connect %s 100", agent_path));
+    w.reader = agent_client();
+    OK(agent_ask(&w.publisher, "set %llu %llu", SET, PAGE));
+    OK(agent_ask(&w.publisher, "alloc %llu", BLOCK));
+    OK(agent_ask(&w.publisher, "export model - 0"));
+    w.id = w.publisher.a;
+    OK(agent_ask(&w.reader, "open model 0 0"));
+    OK(agent_ask(&w.publisher, "withdraw %llu", w.id));
+    OK(agent_ask(&w.publisher, "free 0"));
+    kill(w.broker.pid, SIGSTOP);
+    OK(agent_ask(&w.reader, "close 0"));
+    FAILS(CEN_ERR_IO, agent_ask(&w.publisher, "list leases"));
+    OK(agent_ask(&w.publisher, "notice %d %d", BROKER_GONE, SOON_MS));
+    kill(w.broker.pid, SIGCONT);
+    OK(agent_ask(&w.publisher, "notice %d %d", BROKER_BACK, SOON_MS));
+    until_allocated(&w.publisher, BLOCK);
+}
+
 static const struct CMUnitTest tests[] = {
+    AGENT_TEST(what_was_taken_back_stays_so),
+    AGENT_TEST(an_older_version_stays_withdrawn),
+    AGENT_TEST(a_late_reader_revives_nothing),
+    AGENT_TEST(idle_reaches_who_was_cut_off),
     AGENT_TEST(a_killed_reader_lets_go),
     AGENT_TEST(a_killed_publisher_takes_nothing),
     AGENT_TEST(what_is_kept_outlives_its_publisher),

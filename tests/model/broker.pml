@@ -227,7 +227,7 @@ inline handle() {
         announced = 1; kept = keeps; again = 1;
         match(R);
         match(X)
-    :: type == HOLD_AGAIN -> /* a reader's only where there is no other */
+    :: type == HOLD_AGAIN -> /* a reader's makes one only where there is none, but withdraws any */
         if
         :: export == NONE ->
             set = 1;
@@ -239,6 +239,12 @@ inline handle() {
             kept = keeps; again = 1;
             match(R);
             match(X)
+        :: arg && (export == OPENABLE || export == HELD) ->
+            export = CLOSED;
+            if
+            :: publisher && announced -> notify(P, WITHDRAWN)
+            :: else
+            fi
         :: else
         fi
     :: type == OPEN ->

@@ -415,70 +415,6 @@ static void quotas_hold(void **state) {
     holds();
 }
 
-static void a_restart_is_told_by_publishers_and_readers(void **state) {
-    const publication p = {
-        .set = 77, .export_id = 78, .version = 4, .name = "n", .flags = CENI_WIRE_AGAIN};
-    come(A, 500);
-    come(B, 501);
-    come(C, 500);
-    come(D, 500);
-    assert_int_equal(send_lease(w, C, 77, 78, false), CEN_OK); /* before it is known */
-    assert_int_equal(send_lease(w, C, 77, 78, false), CEN_ERR_INVALID);
-    assert_int_equal(send_lease(w, B, 77, 78, false), CEN_OK); /* may not: forgotten later */
-    assert_int_equal(send_lease(w, D, 77, 99, false), CEN_OK); /* nobody ever announces it */
-    holds();
-    assert_int_equal(send_set(w, A, 77, 1, 2), CEN_OK);
-    assert_int_equal(send_set(w, D, 77, 1, 2), CEN_ERR_BUSY); /* has a publisher */
-    assert_int_equal(send_set(w, B, 77, 1, 2), CEN_ERR_PERMISSION);
-    assert_int_equal(send_set(w, C, 77, 2, 2), CEN_OK);
-    assert_int_equal(w->open_count, 2); /* C's pages were here already */
-    assert_int_equal(send_publish(w, A, &p), CEN_OK);
-    assert_int_equal(count().leases, 1);
-    assert_int_equal(open_name(w, D, "n", 0), CEN_OK);
-    assert_int_equal(opened(D)->version, 4);
-    assert_int_equal(send_id(w, A, CENI_WIRE_WITHDRAW, 78), CEN_OK);
-    assert_int_equal(send_id(w, D, CENI_WIRE_CLOSE, 78), CEN_OK);
-    world_dead(w, C);
-    assert_int_equal(w->actors[A].notices[CEN_SHARE_IDLE], 1);
-    assert_int_equal(w->actors[A].notice.unclean, 1); /* a reader may not be back yet */
-    assert_int_equal(send_id(w, D, CENI_WIRE_CLOSE, 99), CEN_OK);
-    holds();
-}
-
-static void a_reader_holds_up_a_dead_publishers_set(void **state) {
-    publication p = {
-        .set = 77, .export_id = 78, .version = 4, .name = "n", .flags = CENI_WIRE_AGAIN};
-    come(A, 500);
-    come(B, 500);
-    assert_int_equal(send_set(w, A, 77, 2, 1), CEN_OK);
-    assert_int_equal(send_publish(w, A, &p), CEN_OK); /* and that is its lease */
-    assert_int_equal(count().leases, 1);
-    assert_int_equal(open_name(w, B, "n", 0), CEN_ERR_NOT_FOUND); /* not kept */
-    assert_int_equal(send_lease(w, A, 77, 78, false), CEN_OK);
-    p.export_id = 79;
-    p.name = "kept";
-    p.flags |= CENI_WIRE_KEEP;
-    assert_int_equal(send_publish(w, A, &p), CEN_OK);
-    assert_int_equal(open_name(w, B, "kept", 0), CEN_OK);
-    assert_int_equal(send_pages(w, B, 77, 0), CEN_OK);
-    assert_int_equal(send_set(w, B, 77, 1, 1), CEN_OK); /* the publisher lives after all */
-    p.export_id = 78;
-    p.name = "n";
-    p.flags = CENI_WIRE_AGAIN;
-    p.token = 9;
-    assert_int_equal(send_publish(w, B, &p), CEN_ERR_PERMISSION); /* another token */
-    p.token = 0;
-    assert_int_equal(send_publish(w, B, &p), CEN_OK);
-    assert_int_equal(open_name(w, B, "n", 0), CEN_OK); /* it is there again */
-    world_dead(w, A);
-    world_dead(w, B);
-    assert_int_equal(count().exports, 1); /* the kept one */
-    come(A, 500);
-    assert_int_equal(send_set(w, A, 80, 2, 1), CEN_OK);
-    world_hangup(w, A);
-    assert_int_equal(count().sets, 1); /* nothing came of the other */
-}
-
 /* The number of records of each kind that an actor sees. */
 static void see(unsigned i, unsigned seen[5]) {
     uint64_t cursor = 0;
@@ -545,8 +481,6 @@ int main(void) {
         TEST(an_event_that_is_complete_is_given_to_nobody),
         TEST(events_count_as_descriptors),
         TEST(quotas_hold),
-        TEST(a_restart_is_told_by_publishers_and_readers),
-        TEST(a_reader_holds_up_a_dead_publishers_set),
         TEST(a_user_sees_what_is_theirs),
         TEST(another_version_is_refused_by_name),
     };

@@ -126,8 +126,7 @@ static void come_or_go(unsigned i) {
     }
 }
 
-static void walk_a_step(void) {
-    unsigned i = pick(WORLD_ACTORS);
+static void walk_a_step(unsigned i) {
     w->now += pick(4);
     ceni_state_now(w->state, w->now);
     ceni_state_tick(w->state);
@@ -158,7 +157,14 @@ static void walk(uint64_t seed, unsigned steps, bool faults) {
         if (faults) {
             ceni_fault_set(&ceni_fault_points[CENI_FAULT_HOST_MEMORY], 1 + pick(3), false);
         }
-        walk_a_step();
+        unsigned deaf = pick(WORLD_ACTORS); /* now and then one takes no notice, and is cut off */
+        bool cut = pick(8) == 0 && w->actors[deaf].connected;
+        w->actors[deaf].deaf = cut;
+        walk_a_step(pick(WORLD_ACTORS));
+        if (cut && w->actors[deaf].connected) {
+            world_hangup(w, deaf);
+        }
+        w->actors[deaf].deaf = false;
         ceni_fault_set(&ceni_fault_points[CENI_FAULT_HOST_MEMORY], 0, false);
         if (ceni_state_verify(w->state) || w->broken) {
             fail_msg("seed %d, step %u: %s", (int)seed, i, cen_log_last_error());
@@ -201,7 +207,8 @@ static void a_lease_takes_less_than_100_bytes(void **state) {
                               .read_only = world_read_only,
                               .quota = world_quota};
     ceni_state_destroy(w->state);
-    w->state = ceni_state_create(&limits, &calls, w, 5, 6);
+    const ceni_state_random random = {.instance = 5, .seed = 6, .key = {7, 8}};
+    w->state = ceni_state_create(&limits, &calls, w, &random);
     uint64_t id[EXPORTS];
     assert_int_equal(world_hello(w, CLIENTS, 500, true), CEN_OK);
     uint64_t set = new_set(w, CLIENTS, 1);

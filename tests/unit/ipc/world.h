@@ -13,6 +13,7 @@ enum { WORLD_FDS = 1 << 20, WORLD_ACTORS = 24 };
 typedef struct actor {
     uint32_t client;
     bool there, connected;
+    bool deaf; /* takes no more notices: it is to be hung up on before the state is verified */
     uint64_t id, secret;
     /* the last reply, and the last notice */
     union {
@@ -23,7 +24,7 @@ typedef struct actor {
     unsigned replies, reply_fds;
     int fds[CENI_WIRE_FDS]; /* that came with it: borrowed */
     ceni_wire_notice notice;
-    unsigned notices[8]; /* by kind */
+    unsigned notices[CENI_WIRE_NOTICE_WITHDRAWN + 1]; /* by kind */
 } actor;
 
 typedef struct world {
@@ -73,16 +74,20 @@ static void world_reply(void *arg, void *peer, const ceni_wire_builder *b, const
     a->replies++;
 }
 
-static void world_notice(void *arg, void *peer, const ceni_wire_builder *b) {
+static bool world_notice(void *arg, void *peer, const ceni_wire_builder *b) {
     world *w = arg;
     actor *a = peer;
     ceni_wire_message m;
     if (!a->connected || ceni_wire_check(b->data, b->size, 0, CENI_WIRE_NOTIFY, &m)) {
         w->broken = true;
-        return;
+        return true;
+    }
+    if (a->deaf) {
+        return false;
     }
     a->notice = *(const ceni_wire_notice *)m.body;
     a->notices[a->notice.kind]++;
+    return true;
 }
 
 static bool world_check(void *arg, int fd, enum ceni_state_fd kind, uint64_t bytes,
@@ -100,6 +105,7 @@ static uint64_t world_quota(void *arg, uint32_t uid) {
     return ((world *)arg)->quota;
 }
 
+/* instance 0: ids count from 1. */
 static world *world_new(uint64_t instance) {
     static const ceni_state_calls calls = {.reply = world_reply,
                                            .notice = world_notice,
@@ -112,7 +118,8 @@ static world *world_new(uint64_t instance) {
     w->open = calloc(WORLD_FDS, 1);
     w->quota = UINT64_MAX;
     w->refused_fd = -1;
-    w->state = ceni_state_create(&limits, &calls, w, instance, 42);
+    const ceni_state_random random = {.instance = instance, .seed = 42, .key = {instance}};
+    w->state = ceni_state_create(&limits, &calls, w, &random);
     return w;
 }
 
@@ -162,7 +169,7 @@ static cen_status world_hello(world *w, unsigned i, uint32_t uid, bool death_kno
 
 static void world_hangup(world *w, unsigned i) {
     actor *a = &w->actors[i];
-    a->connected = false;
+    a->connected = a->deaf = false;
     a->there = !ceni_state_hangup(w->state, a->client);
 }
 
