@@ -95,3 +95,13 @@ foreach(source ${conformance})
     LABELS driver SKIP_RETURN_CODE 77 TIMEOUT 600
     ENVIRONMENT "${driver_path};CENOTE_TEST_DEVICE=cuda;CENOTE_REQUIRE_GPU=1")
 endforeach()
+
+# So the tests of sharing, between processes.
+file(GLOB sharing CONFIGURE_DEPENDS tests/integration/test_share*.c)
+foreach(source ${sharing})
+  get_filename_component(name ${source} NAME_WE)
+  add_test(NAME driver_${name} COMMAND ${name})
+  set_tests_properties(driver_${name} PROPERTIES
+    LABELS driver SKIP_RETURN_CODE 77 TIMEOUT 600
+    ENVIRONMENT "${driver_environment};CENOTE_TEST_DEVICE=cuda;CENOTE_REQUIRE_GPU=1")
+endforeach()

@@ -67,6 +67,9 @@ typedef struct ceni_graph ceni_graph; /* the backend's own */
 typedef struct ceni_backend ceni_backend;
 struct ceni_backend {
     const char *name; /* "cuda", "host" */
+    /* Whether a stream that waits for another process's event goes on when that process has died.
+     * On CUDA it does not: it, and what waits for it, never ends. */
+    bool foreign_waits_end;
 
     /* Number of devices; 0 without a driver, which is no error. */
     cen_status (*count)(int *count);
@@ -228,7 +231,9 @@ cen_status ceni_dev_event_export(cen_device *device, cen_event event, ceni_event
  * A wait is for the exporter's latest record at the time of the call, and for its earlier ones. On
  * the host, when the exporting process ends before that record is complete, waits of streams end
  * with a warning in the log, and a query or sync gives CEN_ERR_DEVICE_LOST, which is not about
- * `device`. Untrusted bytes and descriptors are safe to pass: CEN_ERR_INVALID. */
+ * `device`. On CUDA the event stays incomplete for ever, and what waits for it hangs; an import
+ * fails in the exporting process (CEN_ERR_INVALID), once that has ended, and for another user's
+ * (CEN_ERR_DEVICE). Untrusted bytes and descriptors are safe to pass: CEN_ERR_INVALID. */
 cen_status ceni_dev_event_import(cen_device *device, const ceni_event_token *token, int fd,
                                  cen_event *event);
 

@@ -71,6 +71,8 @@ bool ceni_peer_credentials(ceni_peer *peer);
 cen_status ceni_peer_identify(ceni_peer *peer, int pidfd, ceni_state_identity *identity,
                               uint32_t **groups);
 
+/* For tests over a driver whose pages are files: these are taken for a device's memory. */
+extern atomic_bool ceni_broker_files_stand_in;
 /* broker_check.c */
 bool ceni_broker_check_fd(void *arg, int fd, enum ceni_state_fd kind, uint64_t bytes,
                           const char **why);

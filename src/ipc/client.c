@@ -6,6 +6,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "ipc/client_int.h"
 #include "ipc/path.h"
@@ -157,7 +158,10 @@ cen_status cen_share_connect(const cen_share_options *options, cen_share **out) 
     }
     share->pid = ceni_call_this_process();
     share->socket = share->notices = share->wake = -1;
+    share->back_at = ceni_now_ns();
     share->told_end = &share->told;
+    share->unsettled_end = &share->unsettled;
+    atomic_init(&share->notices_fd, -1);
     init_locks(share);
     bool resumed;
     cen_status status = set_options(share, options);
@@ -204,9 +208,6 @@ static void let_go(cen_share *share) {
     for (const cen_share_set *set = share->sets; set; set = set->next) {
         bool stays = false;
         for (ceni_offer *e = set->exports; e; e = e->next) {
-            if (e->event) { /* who opens it later cannot wait for an event that is gone */
-                (void)cen_event_sync(set->device, e->event);
-            }
             stays |= !e->withdrawn && (e->flags & (CENI_WIRE_KEEP | CENI_WIRE_ONCE));
         }
         for (ceni_offer *e = set->exports; stays && e; e = e->next) {
@@ -244,8 +245,12 @@ void cen_share_disconnect(cen_share *share) {
     atomic_store(&share->stopping, true);
     ceni_share_wake(share);
     pthread_join(share->thread, NULL);
+    pthread_mutex_lock(&share->lock);
+    ceni_waits_end(share);
+    pthread_mutex_unlock(&share->lock);
     pthread_mutex_lock(&share->wire);
     reach_broker(share);
+    ceni_offers_settle(share, NULL);
     pthread_mutex_unlock(&share->wire);
     let_go(share);
     while (share->directs) {

@@ -110,6 +110,8 @@ static cen_status announce_export(cen_share *share, const ceni_offer *e) {
     uint64_t id, version;
     pthread_mutex_lock(&share->lock);
     bool withdrawn = e->withdrawn;
+    ceni_shared_event shared = e->shared;
+    shared.flags = e->cleared ? 0 : shared.flags;
     pthread_mutex_unlock(&share->lock);
     ceni_publication p = {.set = e->set->id,
                           .id = e->id,
@@ -123,7 +125,7 @@ static cen_status announce_export(cen_share *share, const ceni_offer *e) {
                           .name = e->name,
                           .directory = e->directory,
                           .directory_size = e->directory_size,
-                          .shared = &e->shared};
+                          .shared = &shared};
     return ceni_publish(share, &p, &id, &version);
 }
 
@@ -163,6 +165,8 @@ static cen_status announce_for_owner(cen_share *share, const ceni_opened *lease,
     pthread_mutex_lock(&share->lock);
     bool withdrawn =
         lease->withdrawn || atomic_load(&lease->revoked) || lease->flags & CENI_WIRE_ONCE;
+    ceni_shared_event shared = lease->shared;
+    shared.flags = lease->orphan && lease->done ? 0 : shared.flags;
     pthread_mutex_unlock(&share->lock);
     ceni_publication p = {.set = lease->set,
                           .id = lease->id,
@@ -175,7 +179,7 @@ static cen_status announce_for_owner(cen_share *share, const ceni_opened *lease,
                           .name = *lease->name ? lease->name : NULL,
                           .directory = lease->data,
                           .directory_size = lease->data_size,
-                          .shared = &lease->shared};
+                          .shared = &shared};
     return status ? status : ceni_publish(share, &p, &id, &version);
 }
 

@@ -83,6 +83,9 @@ struct ceni_offer {
     size_t directory_size;
     cen_event event;
     ceni_shared_event shared;
+    ceni_offer *unsettled_next;
+    bool unsettled; /* its work was not seen to be complete yet */
+    bool cleared;   /* it was, and that is told */
     ceni_hold *holds;
     size_t hold_count;
     unsigned direct; /* leases that were given over a socket */
@@ -115,8 +118,12 @@ typedef struct ceni_direct {
     struct ceni_direct *next;
     int fd;
     ceni_offer *export;
+    bool marked; /* and so said */
 } ceni_direct;
 enum { CENI_DIRECT_TAKEN = 1, CENI_DIRECT_CLOSED = 2, CENI_DIRECT_REFUSED = 3 };
+/* What the sender says there, which the receiver reads when it waits: the work that the export
+ * names is complete; there is new work, of whose end it will not say anything before its own. */
+enum { CENI_DIRECT_DONE = 4, CENI_DIRECT_MARKED = 5 };
 
 /* Another's set, mapped here: for one device, with one kind of access. */
 typedef struct ceni_import {
@@ -134,8 +141,10 @@ typedef struct ceni_import {
 typedef struct ceni_imported_event {
     struct ceni_imported_event *next;
     cen_device *device;
-    cen_event event;
+    cen_event event; /* 0: the device cannot open it */
 } ceni_imported_event;
+
+typedef struct ceni_wait ceni_wait;
 
 /* An export that is open here. */
 typedef struct ceni_opened {
@@ -158,10 +167,16 @@ typedef struct ceni_opened {
     size_t refs;
     bool write;
     atomic_bool revoked;
-    bool orphan;      /* its publisher is gone; `lock` */
-    bool withdrawn;   /* the broker said so; `lock` */
-    int direct;       /* socket of one that was received; -1 */
-    ceni_told *close; /* of no use for one that was received */
+    bool withdrawn;    /* the broker said so; `lock` */
+    bool orphan;       /* its publisher is gone; so are the next */
+    bool done;         /* the publisher said so of its work, which may be more since */
+    bool marked;       /* it said that there is more (of a direct one) */
+    bool lost;         /* the publisher ended before its work was done */
+    atomic_bool ask;   /* the broker told of an event */
+    atomic_bool doubt; /* it may have told of one while there was no connection */
+    uint64_t instance; /* of the broker that was last seen to know the publisher */
+    int direct;        /* socket of one that was received; -1 */
+    ceni_told *close;  /* NULL for one that was received */
 } ceni_opened;
 
 struct cen_share_view {
@@ -207,6 +222,11 @@ struct cen_share {
     ceni_map imports;     /* set -> ceni_import */
     ceni_import *garbage; /* to be unmapped */
     cen_share_view *views;
+    ceni_wait *waits; /* of streams, for other processes */
+    ceni_offer *unsettled, **unsettled_end;
+    size_t unsettled_count;
+    uint64_t back_at; /* when the broker was found */
+    uint64_t look_at; /* when it looks for publishers there */
     ceni_direct *directs;
     ceni_watch *watches;
     uint64_t marks;
@@ -215,6 +235,8 @@ struct cen_share {
     int wake; /* eventfd of the thread */
     pthread_t thread;
     atomic_bool stopping, connected;
+    atomic_bool hearing;   /* notices were received and may not be applied yet */
+    atomic_int notices_fd; /* as `notices`, for who does not hold `wire` */
 };
 
 /* ---- client.c ---- */
@@ -382,5 +404,28 @@ cen_status ceni_client_list(cen_share *share, cen_share_list **list);
 cen_status ceni_shared_event_make(cen_device *device, cen_stream stream, bool synced,
                                   cen_event *event, ceni_shared_event *shared);
 void ceni_shared_event_close(ceni_shared_event *shared);
+/* Its work is to be looked after: the thread tells when it is complete. `lock` is held. */
+void ceni_offer_unsettled(cen_share *share, ceni_offer *export);
+/* It is in none of the tables here any more. `lock` is held. */
+void ceni_offer_forget_event(cen_share *share, ceni_offer *export);
+/* Tells the broker, and who got it over a socket, of exports whose work is complete. No lock is
+ * held. */
+void ceni_offers_poll(cen_share *share);
+/* The same of a set's exports, or with NULL of all, waiting for their work. `wire` is held. */
+void ceni_offers_settle(cen_share *share, const cen_share_set *set);
+/* Tells who got an export over a socket. `lock` is held. */
+void ceni_direct_tell(ceni_direct *direct, uint8_t what);
+/* Whether this process exports it: then the stream waits for the event itself. */
+bool ceni_wait_local(const ceni_opened *lease, cen_device *device, cen_stream stream,
+                     cen_status *status);
+
+/* ---- wait.c ---- */
+
+/* Looks after the waits of streams. No lock is held. */
+void ceni_waits_poll(cen_share *share);
+/* How long until they must be looked after again, in nanoseconds. `lock` is held. */
+uint64_t ceni_waits_pause(const cen_share *share, uint64_t now);
+/* Ends them, whatever they wait for. `lock` is held. */
+void ceni_waits_end(cen_share *share);
 
 #endif

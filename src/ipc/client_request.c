@@ -171,6 +171,7 @@ static void forget_socket(int *fd) {
 
 void ceni_client_hang_up(cen_share *share) {
     atomic_store(&share->connected, false);
+    atomic_store(&share->notices_fd, -1);
     forget_socket(&share->socket);
     if (share->notices >= 0) { /* what the broker sends from now on it will send again */
         shutdown(share->notices, SHUT_RDWR);
@@ -291,6 +292,7 @@ cen_status ceni_client_dial(cen_share *share, bool *resumed) {
     share->socket = socket;
     forget_socket(&share->notices);
     share->notices = ends[0];
+    atomic_store(&share->notices_fd, ends[0]);
     atomic_store(&share->connected, true);
     return CEN_OK;
 }

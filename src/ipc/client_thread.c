@@ -10,7 +10,7 @@
 #include "ipc/client_int.h"
 
 enum {
-    POLL_MS = 1, /* between looks at streams that are not done */
+    POLL_NS = 1000000, /* between looks at streams that are not done */
     RETRY_MIN_MS = 100,
     RETRY_MAX_MS = 2000
 };
@@ -133,11 +133,6 @@ static bool apply(cen_share *share, const ceni_wire_notice *n, bool last) {
             atomic_store(&lease->revoked, true);
         }
         return lease;
-    case CEN_SHARE_PUBLISHER_GONE:
-        if (lease) {
-            lease->orphan = true;
-        }
-        return lease;
     case CENI_WIRE_NOTICE_WITHDRAWN:
         if (lease) {
             lease->withdrawn = true;
@@ -146,6 +141,16 @@ static bool apply(cen_share *share, const ceni_wire_notice *n, bool last) {
             export->withdrawn = true;
         }
         return lease || export;
+    case CENI_WIRE_NOTICE_EVENT:
+        if (lease) {
+            atomic_store(&lease->ask, true);
+        }
+        return lease;
+    case CEN_SHARE_PUBLISHER_GONE:
+        if (lease) {
+            lease->orphan = true;
+        }
+        return lease;
     case CEN_SHARE_IDLE:
         if (export && (export->withdrawn || last)) { /* of an open one no broker should say so */
             bool unclean = n->unclean || !export->withdrawn;
@@ -175,7 +180,7 @@ static void hear(cen_share *share, const ceni_wire_message *message) {
     }
     /* Of the broker's end its socket tells. */
     if (n->kind != CEN_SHARE_BROKER_GONE && n->kind != CEN_SHARE_BROKER_BACK &&
-        n->kind != CENI_WIRE_NOTICE_WITHDRAWN) {
+        n->kind != CENI_WIRE_NOTICE_WITHDRAWN && n->kind != CENI_WIRE_NOTICE_EVENT) {
         give_notice(share, (cen_share_notice_kind)n->kind, n->export_id, n->version, name);
     }
 }
@@ -187,9 +192,11 @@ static bool hear_all(cen_share *share) {
         unsigned count = 0;
         size_t size;
         ceni_wire_message message;
+        atomic_store(&share->hearing, true);
         cen_status status =
             ceni_wire_receive(share->notices, share->heard, &size, fds, &count, true);
         if (status == CEN_ERR_NOT_READY) {
+            atomic_store(&share->hearing, false);
             return true;
         }
         for (unsigned i = 0; !status && i < count; i++) {
@@ -245,10 +252,21 @@ static void hang_up(cen_share *share, loop *l) {
     ceni_client_hang_up(share);
     pthread_mutex_unlock(&share->wire);
     hear_the_rest(share);
+    atomic_store(&share->hearing, false);
     l->retry_ms = RETRY_MIN_MS;
     l->retry_at = ceni_now_ns() + (uint64_t)RETRY_MIN_MS * 1000000;
     ceni_log(CEN_LOG_WARN, "share: the broker at %s is gone; what is mapped stays", share->path);
     give_notice(share, CEN_SHARE_BROKER_GONE, 0, 0, "");
+}
+
+/* What the broker would have told of events meanwhile is not known. `lock` is held. */
+static void doubt_events(cen_share *share) {
+    for (size_t i = 0; i < share->leases.capacity; i++) {
+        const ceni_map_slot *slot = &share->leases.slots[i];
+        if (slot->used) {
+            atomic_store(&((ceni_opened *)(uintptr_t)slot->value)->doubt, true);
+        }
+    }
 }
 
 static void look_for_broker(cen_share *share, loop *l) {
@@ -264,6 +282,8 @@ static void look_for_broker(cen_share *share, loop *l) {
     l->retry_at = NO_RETRY;
     pthread_mutex_lock(&share->lock);
     share->news_count++;
+    share->back_at = ceni_now_ns();
+    doubt_events(share);
     pthread_cond_broadcast(&share->news);
     pthread_mutex_unlock(&share->lock);
     ceni_log(CEN_LOG_INFO, "share: the broker at %s is back", share->path);
@@ -293,15 +313,20 @@ static size_t gather(cen_share *share, loop *l) {
     return count;
 }
 
-static int timeout_of(const cen_share *share, const loop *l) {
-    if (share->works) {
-        return POLL_MS;
+/* Until something must be looked after, in nanoseconds; UINT64_MAX: nothing. `lock` is held. */
+static uint64_t timeout_of(const cen_share *share, const loop *l) {
+    uint64_t now = ceni_now_ns(), timeout = ceni_waits_pause(share, now);
+    bool settles = share->options.no_broker || atomic_load(&share->connected);
+    if ((share->works || (share->unsettled && settles)) && POLL_NS < timeout) {
+        timeout = POLL_NS;
     }
-    if (!l->retry_at) {
-        return -1;
-    }
-    uint64_t now = ceni_now_ns();
-    return now >= l->retry_at ? 0 : (int)((l->retry_at - now) / 1000000) + 1;
+    uint64_t retry = !l->retry_at ? UINT64_MAX : now >= l->retry_at ? 0 : l->retry_at - now;
+    return retry < timeout ? retry : timeout;
+}
+
+static void pause_for(struct pollfd *fds, size_t count, uint64_t ns) {
+    const struct timespec limit = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+    (void)ppoll(fds, count, ns == UINT64_MAX ? NULL : &limit, NULL);
 }
 
 static void do_directs(cen_share *share) {
@@ -333,15 +358,15 @@ static void turn(cen_share *share, loop *l) {
     ceni_share_poll(share, false);
     bool directs = share->directs;
     size_t count = gather(share, l);
-    int timeout = timeout_of(share, l);
+    uint64_t timeout = timeout_of(share, l);
     bool told = share->told && atomic_load(&share->connected);
     pthread_mutex_unlock(&share->lock);
     ceni_import_sweep(share);
     if (!count) { /* out of memory: try again soon */
-        (void)poll(NULL, 0, POLL_MS);
+        pause_for(NULL, 0, POLL_NS);
         return;
     }
-    (void)poll(l->fds, count, told ? 0 : timeout);
+    pause_for(l->fds, count, told ? 0 : timeout);
     uint64_t drained;
     while (read(share->wake, &drained, sizeof drained) > 0) {
     }
@@ -354,6 +379,8 @@ static void turn(cen_share *share, loop *l) {
         do_directs(share);
     }
     flush(share);
+    ceni_offers_poll(share);
+    ceni_waits_poll(share);
     if (l->retry_at && ceni_now_ns() >= l->retry_at && !atomic_load(&share->stopping)) {
         look_for_broker(share, l);
     }

@@ -202,6 +202,9 @@ static void end(parcel *p, cen_status status, ceni_direct *direct) {
     if (!status) {
         *direct = (ceni_direct){.next = share->directs, .fd = p->lease[0], .export = p->export};
         share->directs = direct;
+        if (direct->export->cleared) {
+            ceni_direct_tell(direct, CENI_DIRECT_DONE);
+        }
         p->lease[0] = -1;
         ceni_share_wake(share);
     } else if (p->export) {

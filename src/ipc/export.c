@@ -83,6 +83,7 @@ void ceni_offer_free(cen_share *share, ceni_offer *export) {
         export->next->before = export->before;
     }
     drop_holds(export);
+    ceni_offer_forget_event(share, export);
     free_parts(export);
 }
 
@@ -314,6 +315,9 @@ static void enter(cen_share *share, ceni_offer *export) {
         export->older = newest(share, export->name);
         (void)ceni_map_put(&share->named, name_key(export->name), (uint64_t)(uintptr_t) export);
     }
+    if (export->event) {
+        ceni_offer_unsettled(share, export);
+    }
 }
 
 /* Room in the tables before the broker is told: after that nothing may fail. */
@@ -380,25 +384,6 @@ cen_status cen_share_export(cen_share *share, const cen_share_item *items, size_
 }
 
 /* ---- later ---- */
-
-cen_status cen_share_mark(cen_share *share, uint64_t export_id, cen_stream stream) {
-    cen_status status = ceni_share_check(share, "mark");
-    if (status) {
-        return status;
-    }
-    pthread_mutex_lock(&share->lock);
-    ceni_offer *export = ceni_offer_find(share, export_id);
-    cen_device *device = export ? export->set->device : NULL;
-    bool has_event = export && export->event;
-    if (!export) {
-        status =
-            ceni_fail(CEN_ERR_NOT_FOUND, "mark: this connection exports no %#" PRIx64, export_id);
-    } else if (has_event) {
-        status = cen_event_record(device, export->event, stream);
-    }
-    pthread_mutex_unlock(&share->lock);
-    return status || has_event ? status : cen_stream_sync(device, stream);
-}
 
 /* WITHDRAW or REVOKE of an export, of this process or not. */
 static cen_status take_back(cen_share *share, const char *what, enum ceni_wire_type type,

@@ -203,6 +203,7 @@ static cen_status note_lease(const wanted *w, ceni_reply *reply, ceni_opened **o
     if (is_new) {
         lease->refs = 1;
         status = ceni_opened_add(share, lease);
+        lease->instance = body->orphan ? 0 : share->instance;
         /* One that ended since the request was queued to be told: the broker now has this one. */
         ceni_share_untell(share, CENI_WIRE_CLOSE, lease->id);
     }

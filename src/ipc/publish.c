@@ -123,7 +123,9 @@ cen_status ceni_publish(cen_share *share, const ceni_publication *p, uint64_t *i
                                 .name_size = p->name ? (uint32_t)strlen(p->name) : 0,
                                 .directory_size = (uint32_t)p->directory_size,
                                 .once_ttl_ms = p->once_ttl_ms};
-    memcpy(body->event, p->shared->token, sizeof body->event);
+    if (p->shared->flags) {
+        memcpy(body->event, p->shared->token, sizeof body->event);
+    }
     ceni_wire_add(share->out, p->access, p->access_count * sizeof *p->access);
     ceni_wire_add(share->out, p->name, p->name ? strlen(p->name) : 0);
     ceni_wire_add(share->out, p->directory, in_line ? p->directory_size : 0);

@@ -313,6 +313,7 @@ cen_status cen_share_set_destroy(cen_share_set *set) {
     }
     cen_share *share = set->share;
     pthread_mutex_lock(&share->wire);
+    ceni_offers_settle(share, set);
     pthread_mutex_lock(&share->lock);
     drop_directs(share, set);
     while (set->exports) {

@@ -1,5 +1,7 @@
 /* Events that order readers behind a writer in another process. */
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -57,92 +59,260 @@ cen_status ceni_shared_event_make(cen_device *device, cen_stream stream, bool sy
     return status || !synced ? status : cen_stream_sync(device, stream);
 }
 
-/* The event as `device` knows it, imported once. `lock` is held. */
-static cen_status imported(ceni_opened *lease, cen_device *device, cen_event *event) {
-    for (const ceni_imported_event *e = lease->events; e; e = e->next) {
-        if (e->device == device) {
-            *event = e->event;
-            return CEN_OK;
-        }
-    }
-    ceni_imported_event *made = ceni_calloc(1, sizeof *made);
-    if (!made) {
-        return ceni_fail(CEN_ERR_HOST_MEMORY, "wait: out of host memory");
-    }
-    ceni_event_token token;
-    memcpy(token.bytes, lease->shared.token, sizeof token.bytes);
-    cen_status status = ceni_dev_event_import(device, &token, lease->shared.fd, &made->event);
-    if (status) {
-        ceni_free(made);
-        return status;
-    }
-    made->device = device;
-    made->next = lease->events;
-    lease->events = made;
-    *event = made->event;
-    return CEN_OK;
+/* ---- exports of this process ----
+ *
+ * A driver opens no event in the process that made it. The table is of all connections: one may
+ * open what another exports. */
+
+static pthread_mutex_t local_lock = PTHREAD_MUTEX_INITIALIZER;
+static ceni_map local; /* id -> ceni_offer */
+static pthread_once_t local_once = PTHREAD_ONCE_INIT;
+
+static void lock_local(void) {
+    pthread_mutex_lock(&local_lock);
 }
 
-/* An event that only a token names goes with its process: then there is nothing to wait for. `lock`
- * is held. */
-static bool is_over(const ceni_opened *lease) {
-    return !lease->shared.flags || (lease->orphan && lease->shared.fd < 0);
+static void unlock_local(void) {
+    pthread_mutex_unlock(&local_lock);
 }
 
-static cen_status try_wait(cen_share *share, const cen_share_view *view, cen_stream stream) {
-    ceni_opened *lease = view->lease;
-    cen_device *device = view->import->device;
-    cen_event event;
-    cen_status status = CEN_OK;
-    pthread_mutex_lock(&share->lock);
-    const ceni_offer *own = lease->direct < 0 ? ceni_offer_find(share, lease->id) : NULL;
-    if (own && own->event) { /* the driver imports none of its own process's */
-        status = cen_stream_wait(device, stream, own->event);
-    } else if (!is_over(lease)) {
-        status = imported(lease, device, &event);
-        status = status ? status : cen_stream_wait(device, stream, event);
+static void watch_forks(void) {
+    pthread_atfork(lock_local, unlock_local, unlock_local);
+}
+
+bool ceni_wait_local(const ceni_opened *lease, cen_device *device, cen_stream stream,
+                     cen_status *status) {
+    pthread_once(&local_once, watch_forks);
+    lock_local();
+    uint64_t *found = ceni_map_get(&local, lease->id);
+    const ceni_offer *export = found ? (const ceni_offer *)(uintptr_t)*found : NULL;
+    /* Not one of the process that this one was forked from. */
+    bool here =
+        export && !memcmp(export->secret, lease->secret, sizeof lease->secret) &&
+        export->set->share->pid == atomic_load_explicit(&ceni_call_pid, memory_order_relaxed);
+    if (here) {
+        *status = cen_stream_wait(device, stream, export->event);
     }
-    pthread_mutex_unlock(&share->lock);
+    unlock_local();
+    return here;
+}
+
+/* ---- whether their work is complete; `lock` is held ---- */
+
+enum { LOOKS_MOST = 64 }; /* at exports in one turn of the thread */
+
+static void link_unsettled(cen_share *share, ceni_offer *export) {
+    export->unsettled = true;
+    export->unsettled_next = NULL;
+    *share->unsettled_end = export;
+    share->unsettled_end = &export->unsettled_next;
+    share->unsettled_count++;
+}
+
+static void unlink_unsettled(cen_share *share, ceni_offer *export) {
+    ceni_offer **link = &share->unsettled;
+    while (*link != export) {
+        link = &(*link)->unsettled_next;
+    }
+    *link = export->unsettled_next;
+    share->unsettled_end = *link ? share->unsettled_end : link;
+    share->unsettled_count--;
+    export->unsettled = false;
+}
+
+void ceni_offer_unsettled(cen_share *share, ceni_offer *export) {
+    lock_local();
+    /* Without memory for the note it is waited for as another process's. */
+    (void)ceni_map_put(&local, export->id, (uint64_t)(uintptr_t) export);
+    unlock_local();
+    export->cleared = false;
+    if (!export->unsettled) {
+        link_unsettled(share, export);
+        ceni_share_wake(share);
+    }
+}
+
+void ceni_offer_forget_event(cen_share *share, ceni_offer *export) {
+    if (!export->event) {
+        return;
+    }
+    lock_local();
+    (void)ceni_map_remove(&local, export->id, NULL);
+    if (!local.count) {
+        ceni_map_free(&local);
+    }
+    unlock_local();
+    if (export->unsettled) {
+        unlink_unsettled(share, export);
+    }
+}
+
+static cen_status look(const ceni_offer *export, bool wait) {
+    cen_status expected = ceni_log_expect(CEN_ERR_CAPTURE);
+    cen_status status = wait ? cen_event_sync(export->set->device, export->event)
+                             : cen_event_query(export->set->device, export->event);
+    ceni_log_expect(expected);
     return status;
 }
 
-/* Whether nobody publishes the lease's set any more, as the broker or the sender's socket says. */
-static bool ask_orphan(cen_share *share, ceni_opened *lease) {
-    cen_share_list *list;
-    char byte;
-    bool orphan = lease->direct >= 0 && !recv(lease->direct, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    pthread_mutex_lock(&share->wire);
-    if (lease->direct < 0 && !ceni_client_list(share, &list)) {
-        for (size_t i = 0; i < list->set_count; i++) {
-            orphan |= list->sets[i].id == lease->set && !list->sets[i].publisher;
+/* One whose work is complete, of the set if one is given; with `wait`, which waits for it. It is
+ * off the list, as are those whose work will never be. NULL: none was found. */
+static ceni_offer *take_settled(cen_share *share, const cen_share_set *set, bool wait) {
+    size_t looks = share->unsettled_count;
+    for (looks = wait || looks < LOOKS_MOST ? looks : LOOKS_MOST; looks; looks--) {
+        ceni_offer *export = share->unsettled;
+        cen_status status = CEN_ERR_NOT_READY;
+        unlink_unsettled(share, export);
+        if (!set || export->set == set) {
+            status = look(export, wait);
         }
-        cen_share_list_free(list);
+        if (!status) {
+            return export;
+        }
+        if (!ceni_is_loss(status)) {
+            link_unsettled(share, export); /* to the end */
+        }
     }
-    pthread_mutex_lock(&share->lock);
-    lease->orphan |= orphan;
-    pthread_mutex_unlock(&share->lock);
-    pthread_mutex_unlock(&share->wire);
-    return orphan;
+    return NULL;
 }
 
-cen_status cen_share_wait(cen_share_view *view, cen_stream stream) {
-    cen_status status = view ? ceni_share_check(view->share, "wait")
-                             : ceni_fail(CEN_ERR_INVALID, "wait: view is NULL");
-    if (status || !view->lease->shared.flags) {
-        return status;
+/* ---- telling ---- */
+
+void ceni_direct_tell(ceni_direct *direct, uint8_t what) {
+    /* If it cannot be said, its reader finds out by the event, or by this process's end. */
+    (void)send(direct->fd, &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    direct->marked = what == CENI_DIRECT_MARKED;
+}
+
+/* Each direct lease is told of the first completion and of the first mark: no more than its socket
+ * holds, whether anybody reads it or not. `lock` is held. */
+static void tell_directs(cen_share *share, const ceni_offer *export, uint8_t what) {
+    for (ceni_direct *d = share->directs; d; d = d->next) {
+        if (d->export == export && !d->marked) {
+            ceni_direct_tell(d, what);
+        }
     }
-    ceni_opened *lease = view->lease;
-    bool token_only = lease->shared.fd < 0;
-    cen_status expected = ceni_log_expect(token_only ? CEN_ERR_DEVICE : CEN_OK);
-    status = try_wait(view->share, view, stream);
+}
+
+/* Tells the broker of an export's event: none, or that one. `wire` is held. */
+static cen_status tell_broker(cen_share *share, uint64_t id, const ceni_shared_event *shared) {
+    ceni_wire_event *body = ceni_client_begin(share, CENI_WIRE_EVENT, sizeof *body);
+    *body = (ceni_wire_event){.export_id = id,
+                              .flags = shared ? shared->flags : (uint32_t)CENI_WIRE_EVENT_CLEAR};
+    if (shared) {
+        memcpy(body->event, shared->token, sizeof body->event);
+    }
+    ceni_reply reply;
+    cen_status status = ceni_client_call(share, shared ? &shared->fd : NULL,
+                                         shared && shared->fd >= 0 ? 1 : 0, &reply);
+    if (!status) {
+        ceni_reply_close(&reply);
+    }
+    return status;
+}
+
+/* What the broker was not told. `lock` is held. */
+static void untold(cen_share *share, uint64_t id) {
+    ceni_offer *export = ceni_offer_find(share, id);
+    if (export && export->cleared) {
+        ceni_offer_unsettled(share, export);
+    }
+}
+
+/* Tells that an export's work is complete. False: nothing is left to be told, or nobody is there
+ * to hear it. `wire` is held. */
+static bool settle_one(cen_share *share, const cen_share_set *set, bool wait) {
+    pthread_mutex_lock(&share->lock);
+    ceni_offer *export = take_settled(share, set, wait);
+    uint64_t id = export ? export->id : 0;
+    if (export) {
+        export->cleared = true;
+        tell_directs(share, export, CENI_DIRECT_DONE);
+    }
+    pthread_mutex_unlock(&share->lock);
+    if (!export || share->options.no_broker) {
+        return export;
+    }
+    ceni_ipc_step("client: before it tells that work is complete");
+    cen_status expected = ceni_log_expect(CEN_ERR_NOT_FOUND); /* it is over already */
+    (void)tell_broker(share, id, NULL);
     ceni_log_expect(expected);
-    if (status != CEN_ERR_DEVICE || !token_only) {
+    if (!atomic_load(&share->connected)) {
+        pthread_mutex_lock(&share->lock);
+        untold(share, id);
+        pthread_mutex_unlock(&share->lock);
+        return false;
+    }
+    return true;
+}
+
+void ceni_offers_poll(cen_share *share) {
+    pthread_mutex_lock(&share->lock);
+    bool heard = share->options.no_broker || atomic_load(&share->connected);
+    ceni_offer *export = heard ? take_settled(share, NULL, false) : NULL;
+    if (export) { /* first again: it is taken when no mark can come between */
+        export->unsettled_next = share->unsettled;
+        share->unsettled_end = share->unsettled ? share->unsettled_end : &export->unsettled_next;
+        share->unsettled = export;
+        share->unsettled_count++;
+        export->unsettled = true;
+    }
+    pthread_mutex_unlock(&share->lock);
+    if (export) {
+        pthread_mutex_lock(&share->wire);
+        while (settle_one(share, NULL, false)) {
+        }
+        pthread_mutex_unlock(&share->wire);
+    }
+}
+
+void ceni_offers_settle(cen_share *share, const cen_share_set *set) {
+    while (settle_one(share, set, true)) {
+    }
+    pthread_mutex_lock(&share->lock);
+    for (ceni_direct *d = share->directs; d; d = d->next) {
+        if ((!set || d->export->set == set) && d->export->cleared) {
+            ceni_direct_tell(d, CENI_DIRECT_DONE);
+        }
+    }
+    pthread_mutex_unlock(&share->lock);
+}
+
+cen_status cen_share_mark(cen_share *share, uint64_t export_id, cen_stream stream) {
+    cen_status status = ceni_share_check(share, "mark");
+    if (status) {
         return status;
     }
-    if (ask_orphan(view->share, lease)) {
-        return CEN_OK;
+    ceni_shared_event shared = {.fd = -1};
+    bool tell = false, sync = false;
+    pthread_mutex_lock(&share->wire);
+    pthread_mutex_lock(&share->lock);
+    ceni_offer *export = ceni_offer_find(share, export_id);
+    cen_device *device = export ? export->set->device : NULL;
+    bool has_event = export && export->event;
+    if (!export) {
+        status =
+            ceni_fail(CEN_ERR_NOT_FOUND, "mark: this connection exports no %#" PRIx64, export_id);
+    } else if (has_event) {
+        status = cen_event_record(device, export->event, stream);
     }
-    return ceni_fail(CEN_ERR_UNSUPPORTED,
-                     "wait: the exporter's event cannot be reached, as across users; let it export "
-                     "with `synced`");
+    if (!status && has_event) {
+        tell = export->cleared && !share->options.no_broker;
+        shared = export->shared;
+        if (tell && shared.fd >= 0) {
+            shared.fd = fcntl(shared.fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+            sync = shared.fd < 0;
+        }
+        ceni_offer_unsettled(share, export);
+        tell_directs(share, export, CENI_DIRECT_MARKED);
+    }
+    pthread_mutex_unlock(&share->lock);
+    if (tell && !sync) { /* readers who have no event must hear of it, or have no need of it */
+        cen_status expected = ceni_log_expect(CEN_ERR_NO_BROKER);
+        sync = tell_broker(share, export_id, &shared);
+        ceni_log_expect(expected);
+        ceni_shared_event_close(&shared);
+    }
+    pthread_mutex_unlock(&share->wire);
+    return !status && (sync || !has_event) ? cen_stream_sync(device, stream) : status;
 }

@@ -144,6 +144,9 @@ static cen_status set_event(ceni_state *s, ceni_export *e, const ceni_wire_event
                                  u->uid, u->fds);
     }
     ceni_export_set_event(s, e, b->flags, b->event, fds);
+    if (b->flags != CENI_WIRE_EVENT_CLEAR) {
+        ceni_notice_readers(s, e, (cen_share_notice_kind)CENI_WIRE_NOTICE_EVENT);
+    }
     return CEN_OK;
 }
 

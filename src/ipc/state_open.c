@@ -23,6 +23,7 @@ static void reply(ceni_state *s, uint32_t client, uint32_t seq, const ceni_expor
         .name_size = n ? n->size : 0,
         .directory_size = e->directory_size,
         .access_count = set->access_count,
+        .orphan = ceni_export_publisher(s, e) == CENI_NONE,
     };
     r->flags = (e->keep ? CENI_WIRE_KEEP : 0) | (e->once ? CENI_WIRE_ONCE : 0) |
                (e->directory_fd >= 0 ? CENI_WIRE_DIRECTORY_FD : 0) |

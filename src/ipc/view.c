@@ -174,7 +174,11 @@ void ceni_opened_drop(cen_share *share, ceni_opened *lease) {
         return;
     }
     if (lease->direct >= 0) {
-        uint8_t closed = CENI_DIRECT_CLOSED;
+        uint8_t closed = CENI_DIRECT_CLOSED, said;
+        /* What is left unread when a socket closes cuts off what its other end would read. */
+        (void)shutdown(lease->direct, SHUT_RD);
+        while (recv(lease->direct, &said, 1, MSG_DONTWAIT) == 1) {
+        }
         /* If it cannot be said, the sender takes it for unclean. */
         (void)send(lease->direct, &closed, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     } else {

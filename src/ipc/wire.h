@@ -152,7 +152,8 @@ typedef struct ceni_wire_open_reply {
     uint32_t name_size;
     uint32_t directory_size;
     uint32_t access_count; /* the set's list, for a process of its user that announces it again */
-    uint32_t reserved;
+    uint32_t
+        orphan; /* 1: its publisher is not here: gone, or not back after the broker's restart */
     char uuid[48];
     uint8_t event[64];
     /* access, name, directory if inline */
@@ -217,8 +218,10 @@ typedef struct ceni_wire_list_reply {
 } ceni_wire_list_reply;
 
 /* NOTICE. WITHDRAWN goes to the publisher and to readers of its user, for the next broker's sake:
- * what they announce to it is withdrawn. Their programs do not hear of it. */
-enum { CENI_WIRE_NOTICE_WITHDRAWN = 16 };
+ * what they announce to it is withdrawn. EVENT: the exporter gave the export another event; who has
+ * it open without one asks. That is sent before the exporter's request is answered. Programs do not
+ * hear of either. */
+enum { CENI_WIRE_NOTICE_WITHDRAWN = 16, CENI_WIRE_NOTICE_EVENT = 17 };
 typedef struct ceni_wire_notice {
     uint32_t kind; /* cen_share_notice_kind, or the above */
     uint32_t name_size;

@@ -256,7 +256,7 @@ static cen_status open_reply(cursor *c, ceni_wire_message *m, fd_range *fds) {
     const uint32_t known = CENI_WIRE_KEEP | CENI_WIRE_ONCE | CENI_WIRE_DIRECTORY_FD |
                            CENI_WIRE_EVENT_FD | CENI_WIRE_EVENT_TOKEN;
     *fds = (fd_range){export_fds(b->flags), export_fds(b->flags)};
-    REQUIRE(c, !(b->flags & ~known) && b->write <= 1 && !b->reserved,
+    REQUIRE(c, !(b->flags & ~known) && b->write <= 1 && b->orphan <= 1,
             "has a field with an unknown value");
     REQUIRE(c, b->export_id && b->set && b->bytes && b->page_bytes,
             "names no export, or a set without pages");
@@ -291,7 +291,7 @@ static cen_status notice(cursor *c, ceni_wire_message *m, fd_range *fds) {
     const ceni_wire_notice *b = m->body;
     REQUIRE(c,
             (b->kind >= CEN_SHARE_NEW_VERSION && b->kind <= CEN_SHARE_BROKER_BACK) ||
-                b->kind == CENI_WIRE_NOTICE_WITHDRAWN,
+                b->kind == CENI_WIRE_NOTICE_WITHDRAWN || b->kind == CENI_WIRE_NOTICE_EVENT,
             "is of an unknown kind");
     REQUIRE(c, b->unclean <= 1 && !b->reserved, "has a field with an unknown value");
     return take_name(c, b->name_size, m);

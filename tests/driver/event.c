@@ -1,18 +1,23 @@
 /* Events: the host backend's, with the context they are of. One for other processes keeps a
- * descriptor, which its handle names. */
+ * descriptor, which its handle names.
+ *
+ * As CUDA does, another process's event stays incomplete when that process dies, and a stream that
+ * waits for it never goes on. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "dev/host/host_int.h"
 #include "tests/driver/td.h"
 
 typedef struct td_event {
     cen_device *device;
     td_card *card;
     cen_event host;
-    int fd; /* for other processes, -1: none */
+    int fd;       /* for other processes, -1: none */
+    bool foreign; /* another process's */
 } td_event;
 
 /* A handle of this driver's, in the driver's opaque bytes. */
@@ -115,7 +120,8 @@ cu_result cuEventQuery(cu_event event) {
     td_event e;
     TD_TRY(td_enter(__func__));
     TD_TRY(find(event, &e));
-    return td_result(ceni_backend_host.event_query(e.device, e.host));
+    cen_status status = ceni_backend_host.event_query(e.device, e.host);
+    return e.foreign && status == CEN_ERR_DEVICE_LOST ? CU_ERROR_NOT_READY : td_result(status);
 }
 
 cu_result cuEventSynchronize(cu_event event) {
@@ -138,6 +144,37 @@ cu_result cuEventElapsedTime(float *ms, cu_event start, cu_event end) {
     return result == CU_ERROR_INVALID_VALUE ? CU_ERROR_INVALID_HANDLE : result;
 }
 
+/* A record of another process's, to be waited for by a host function. */
+typedef struct foreign_record {
+    host_space *space;
+    host_shared *shared;
+    uint32_t number;
+} foreign_record;
+
+static void wait_record(void *arg) {
+    foreign_record *r = arg;
+    while (!ceni_host_shared_is_complete(r->shared, r->number)) {
+        usleep(200);
+    }
+    pthread_mutex_lock(&r->space->run);
+    ceni_host_shared_drop(r->shared);
+    pthread_mutex_unlock(&r->space->run);
+    ceni_free(r);
+}
+
+static cu_result wait_foreign(cen_device *device, cen_stream stream, cen_event event) {
+    foreign_record *r = ceni_calloc(1, sizeof *r);
+    if (!r) {
+        return CU_ERROR_OUT_OF_MEMORY;
+    }
+    r->space = ((host_device *)device)->space;
+    pthread_mutex_lock(&r->space->run);
+    r->shared = ceni_host_shared_keep(ceni_host_event_find(r->space, "stream_wait", event)->shared);
+    r->number = ceni_host_shared_latest(r->shared);
+    pthread_mutex_unlock(&r->space->run);
+    return td_result(ceni_backend_host.host_func(device, stream, wait_record, r));
+}
+
 cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned flags) {
     td_context *context;
     td_event e;
@@ -145,7 +182,9 @@ cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned flags) {
     TD_TRY(td_enter_context(__func__, &context));
     TD_TRY(find(event, &e));
     TD_TRY(td_stream_for_work(context, stream, &s));
-    return td_result(ceni_backend_host.stream_wait(s->context->card->device, s->host, e.host));
+    cen_device *device = s->context->card->device;
+    return e.foreign ? wait_foreign(device, s->host, e.host)
+                     : td_result(ceni_backend_host.stream_wait(device, s->host, e.host));
 }
 
 cu_result cuIpcGetEventHandle(cu_ipc_event *handle, cu_event event) {
@@ -176,14 +215,15 @@ cu_result cuIpcOpenEventHandle(cu_event *event, cu_ipc_event handle) {
     snprintf(path, sizeof path, "/proc/%d/fd/%d", wanted.pid, wanted.fd);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return CU_ERROR_INVALID_HANDLE;
+        return CU_ERROR_UNKNOWN;
     }
     td_event *made = ceni_calloc(1, sizeof *made);
     if (!made) {
         close(fd);
         return CU_ERROR_OUT_OF_MEMORY;
     }
-    *made = (td_event){.device = context->card->device, .card = context->card, .fd = -1};
+    *made = (td_event){
+        .device = context->card->device, .card = context->card, .fd = -1, .foreign = true};
     const ceni_event_token unused = {{0}};
     cu_result result =
         td_result(ceni_backend_host.event_import(made->device, &unused, fd, &made->host));

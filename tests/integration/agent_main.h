@@ -22,7 +22,8 @@
 #include <unistd.h>
 
 #include "cenote/cenote.h"
-#include "ipc/step.h"
+#include "ipc/broker_int.h"
+#include "ipc/client_int.h"
 
 enum { AGENT_MANY = 64 };
 
@@ -34,6 +35,7 @@ typedef struct agent_state {
     cen_addr blocks[AGENT_MANY];
     uint64_t bytes[AGENT_MANY];
     int view_count, block_count;
+    atomic_bool gate;     /* stream 0 is held */
     pthread_mutex_t lock; /* of the notices */
     cen_share_notice notices[256];
     size_t notice_count;
@@ -71,7 +73,7 @@ static cen_status agent_disconnect(agent_state *s, const agent_words *w) {
     cen_share_disconnect(s->share);
     s->share = NULL;
     s->set = NULL;
-    s->view_count = 0;
+    s->view_count = s->block_count = 0;
     return CEN_OK;
 }
 
@@ -103,6 +105,42 @@ static cen_status agent_fill(agent_state *s, const agent_words *w) {
 
 static cen_status agent_free(agent_state *s, const agent_words *w) {
     return cen_share_free(s->set, s->blocks[w->n[1]], 0);
+}
+
+/* gate: holds stream 0 until `ungate`. */
+static void agent_hold(void *arg) {
+    while (atomic_load((atomic_bool *)arg)) {
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+}
+static cen_status agent_gate(agent_state *s, const agent_words *w) {
+    atomic_store(&s->gate, true);
+    return cen_host_func(s->device, 0, agent_hold, &s->gate);
+}
+static cen_status agent_ungate(agent_state *s, const agent_words *w) {
+    atomic_store(&s->gate, false);
+    return CEN_OK;
+}
+static cen_status agent_sync(agent_state *s, const agent_words *w) {
+    return cen_stream_sync(s->device, 0);
+}
+static cen_status agent_query(agent_state *s, const agent_words *w) {
+    return cen_stream_query(s->device, 0);
+}
+
+/* Waits until the broker knows that the work of what is exported is done, unless it is held: what
+ * becomes of it is another matter. */
+static void agent_settle(agent_state *s) {
+    bool settled = false;
+    while (!settled && !atomic_load(&s->gate)) {
+        pthread_mutex_lock(&s->share->wire);
+        pthread_mutex_lock(&s->share->lock);
+        settled = !s->share->unsettled ||
+                  !(s->share->options.no_broker || atomic_load(&s->share->connected));
+        pthread_mutex_unlock(&s->share->lock);
+        pthread_mutex_unlock(&s->share->wire);
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
 }
 
 /* export NAME FLAGS BLOCK COUNT: the block in COUNT items "0", "1" and so on, the number being the
@@ -137,6 +175,7 @@ static cen_status agent_export(agent_state *s, const agent_words *w) {
         s->a = info.id;
         s->b = info.version;
         snprintf(s->text, sizeof s->text, "%s", info.token);
+        agent_settle(s);
     }
     free(items);
     free(names);
@@ -144,7 +183,11 @@ static cen_status agent_export(agent_state *s, const agent_words *w) {
 }
 
 static cen_status agent_mark(agent_state *s, const agent_words *w) {
-    return cen_share_mark(s->share, w->n[1], 0);
+    cen_status status = cen_share_mark(s->share, w->n[1], 0);
+    if (!status) {
+        agent_settle(s);
+    }
+    return status;
 }
 static cen_status agent_withdraw(agent_state *s, const agent_words *w) {
     return cen_share_withdraw(s->share, w->n[1]);
@@ -170,6 +213,18 @@ static cen_status agent_close(agent_state *s, const agent_words *w) {
     return cen_share_close(s->views[w->n[1]], 0);
 }
 
+static cen_status agent_await(agent_state *s, const agent_words *w) {
+    return cen_share_wait(s->views[w->n[1]], 0);
+}
+
+/* event VIEW: whether it came with an event. */
+static cen_status agent_event(agent_state *s, const agent_words *w) {
+    pthread_mutex_lock(&s->share->lock);
+    s->a = s->views[w->n[1]]->lease->shared.flags != 0;
+    pthread_mutex_unlock(&s->share->lock);
+    return CEN_OK;
+}
+
 /* info VIEW: items and version, and letters: w writable, r revoked. */
 static cen_status agent_info(agent_state *s, const agent_words *w) {
     cen_share_view_info info;
@@ -183,12 +238,14 @@ static cen_status agent_info(agent_state *s, const agent_words *w) {
     return status;
 }
 
-/* peek VIEW ITEM: its first word, in order behind the exporter's work, its size and meta data. */
+/* peek VIEW ITEM [any]: its first word, in order behind the exporter's work, its size and meta
+ * data; `any`: also if that work was not done when the exporter died. */
 static cen_status agent_peek(agent_state *s, const agent_words *w) {
     cen_share_item item;
     uint32_t word = 0;
     cen_status status = cen_share_view_find(s->views[w->n[1]], w->w[2], &item);
     status = status ? status : cen_share_wait(s->views[w->n[1]], 0);
+    status = status == CEN_ERR_DEVICE_LOST && *w->w[3] ? CEN_OK : status;
     status =
         status ? status : cen_copy_async(s->device, (cen_addr)(uintptr_t)&word, item.addr, 4, 0);
     status = status ? status : cen_stream_sync(s->device, 0);
@@ -441,6 +498,9 @@ static const struct {
     {"send", agent_send},       {"receive", agent_receive},
     {"arm", agent_arm},         {"steps", agent_steps},
     {"deny", agent_deny},       {"foreign", agent_foreign},
+    {"gate", agent_gate},       {"ungate", agent_ungate},
+    {"sync", agent_sync},       {"query", agent_query},
+    {"wait", agent_await},      {"event", agent_event},
 };
 
 static cen_status agent_do(agent_state *s, const agent_words *w, int socket) {
@@ -471,6 +531,7 @@ static int agent_main(const char *device, int socket) {
     char line[1024], answer[1024];
     (void)fcntl(socket, F_SETFD, FD_CLOEXEC);
     signal(SIGPIPE, SIG_IGN);
+    atomic_store(&ceni_broker_files_stand_in, strncmp(device, "host", 4) != 0);
     cen_log_set(agent_log, NULL, CEN_LOG_DEBUG);
     while (recv(socket, line, sizeof line, 0) > 0 && strcmp(line, "end")) {
         agent_words w = {{"", "", "", "", ""}, {0}};

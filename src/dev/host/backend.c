@@ -120,6 +120,7 @@ static cen_status host_peer_enable(cen_device *device, cen_device *peer) {
 
 const ceni_backend ceni_backend_host = {
     .name = "host",
+    .foreign_waits_end = true,
     .count = host_count,
     .open = host_open,
     .close = host_close,

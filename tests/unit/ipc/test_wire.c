@@ -287,7 +287,7 @@ static void replies_are_refused(void **state) {
     p->count = 3;
     refused(2, CENI_WIRE_REPLY, "3 to 3 belong");
     ceni_wire_notice *n = ceni_wire_begin(&b, CENI_WIRE_NOTICE, 0, sizeof *n);
-    n->kind = 7;
+    n->kind = CENI_WIRE_NOTICE_EVENT + 1;
     refused(0, CENI_WIRE_NOTIFY, "unknown kind");
     ceni_wire_open_reply *o = ceni_wire_begin(&b, CENI_WIRE_OPEN, 1, sizeof *o);
     *o = (ceni_wire_open_reply){1, 0, 1, 100, 30, {1, 1}, 3, 0, 0, 0, 0, 1, 0, 0, "HOST-0", {0}};
