@@ -74,9 +74,10 @@ typedef struct cen_share_options {
 /* Connects. options may be NULL. CEN_ERR_NO_BROKER: nobody listens (the log says where). */
 CEN_API cen_status cen_share_connect(const cen_share_options *options, cen_share **share);
 
-/* Closes it: waits for the work on closed views, ends every lease of this process, withdraws its
- * exports (those kept stay), frees its sets here. Views and sets are gone with it. NULL is ignored.
- * Nothing else may use it during or after the call. */
+/* Closes it: lets streams go on that wait for other processes (cen_share_wait), waits for the work
+ * on closed views and for that which its exports name, ends every lease of this process, withdraws
+ * its exports (those kept stay), frees its sets here. Views and sets are gone with it. NULL is
+ * ignored. Nothing else may use it during or after the call. */
 CEN_API void cen_share_disconnect(cen_share *share);
 
 /* ---- publishing ---- */
@@ -155,7 +156,9 @@ CEN_API cen_status cen_share_export(cen_share *share, const cen_share_item *item
                                     const cen_share_export_options *options,
                                     cen_share_export_info *info);
 /* Marks the export's contents as being written anew: readers' later cen_share_wait orders them
- * behind the work submitted so far to `stream`. By the exporter. CEN_ERR_NOT_FOUND. */
+ * behind the work submitted so far to `stream`. By the exporter. It waits for the stream where
+ * readers could not be told: the export has no event (`synced`), or the broker is gone.
+ * CEN_ERR_NOT_FOUND. */
 CEN_API cen_status cen_share_mark(cen_share *share, uint64_t export_id, cen_stream stream);
 /* No new reader may open it; its name, if this is the newest version, is free again. Readers keep
  * it. Its user may, from any process. CEN_ERR_NOT_FOUND, CEN_ERR_PERMISSION. */
@@ -204,9 +207,12 @@ CEN_API cen_status cen_share_view_items(const cen_share_view *view, size_t first
 CEN_API cen_status cen_share_view_find(const cen_share_view *view, const char *name,
                                        cen_share_item *item);
 /* Orders later work of `stream` behind the exporter's work that its export or its latest
- * cen_share_mark named. If the exporter died before that was done, the contents are what they are:
- * CEN_ERR_DEVICE_LOST where that is known. CEN_ERR_UNSUPPORTED: its event cannot be reached, as on
- * CUDA from another user's process: it must export `synced`. */
+ * cen_share_mark named; does not wait for it. If the exporter died before that was done, the
+ * contents are what they are: CEN_ERR_DEVICE_LOST where that is known, and where it becomes known
+ * later `stream` goes on, with a warning in the log. On CUDA, work that is not done yet is waited
+ * for by a host function on `stream`, which blocks others that the driver runs on the same thread:
+ * host functions that the exporter's work depends on must not be behind it. CEN_ERR_CAPTURE: the
+ * stream captures. */
 CEN_API cen_status cen_share_wait(cen_share_view *view, cen_stream stream);
 /* Whether to hear of new versions of a name (CEN_SHARE_NEW_VERSION). */
 CEN_API cen_status cen_share_watch(cen_share *share, const char *name, bool on);
@@ -216,7 +222,8 @@ CEN_API cen_status cen_share_watch(cen_share *share, const char *name, bool on);
 /* Sends an export's pages, directory and event over a connected Unix socket (stream or seqpacket)
  * to a process that calls cen_share_receive; waits for it to take them, up to timeout_ms. The
  * lease ends when that process closes its view. If it ends in another way, the blocks are not used
- * again. */
+ * again. On CUDA a process of another user cannot follow a later cen_share_mark: its
+ * cen_share_wait gives CEN_ERR_DEVICE_LOST. */
 CEN_API cen_status cen_share_send(cen_share *share, uint64_t export_id, int socket,
                                   uint32_t timeout_ms);
 /* CEN_ERR_FORMAT: what came is no export; CEN_ERR_TRUNCATED: the other end closed before it was

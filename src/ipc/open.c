@@ -93,7 +93,8 @@ static bool open_here(const wanted *w, cen_share_view *view) {
 
 static cen_status ask(const wanted *w, ceni_reply *reply) {
     ceni_wire_open *body = ceni_client_begin(w->share, CENI_WIRE_OPEN, sizeof *body);
-    *body = (ceni_wire_open){.flags = w->write ? CENI_WIRE_OPEN_WRITE : 0};
+    *body = (ceni_wire_open){.flags = CENI_WIRE_OPEN_PAGES |
+                                      (w->write ? (uint32_t)CENI_WIRE_OPEN_WRITE : 0u)};
     if (w->is_token) {
         body->export_id = w->token.export_id;
         memcpy(body->token, w->token.secret, sizeof body->token);
@@ -130,8 +131,24 @@ static cen_status fetch_some(cen_share *share, const ceni_opened *lease, int *fd
     return CEN_OK;
 }
 
-static cen_status fetch_pages(cen_share *share, const ceni_opened *lease, int *fds) {
-    uint32_t have = 0, came = 0;
+/* The first pages may have come with the reply to OPEN, behind its other descriptors, which it
+ * keeps. */
+static uint32_t take_pages(ceni_reply *opened, const ceni_opened *lease, int *fds) {
+    const ceni_wire_open_reply *body = opened->message.body;
+    unsigned others =
+        !!(body->flags & CENI_WIRE_DIRECTORY_FD) + !!(body->flags & CENI_WIRE_EVENT_FD);
+    uint32_t count = opened->fd_count - others;
+    count = count < lease->page_count ? count : lease->page_count;
+    memcpy(fds, opened->fds + others, count * sizeof *fds);
+    for (uint32_t i = 0; i < count; i++) {
+        opened->fds[others + i] = -1;
+    }
+    return count;
+}
+
+static cen_status fetch_pages(cen_share *share, const ceni_opened *lease, ceni_reply *opened,
+                              int *fds) {
+    uint32_t have = take_pages(opened, lease, fds), came = 0;
     while (have < lease->page_count) {
         cen_status status = fetch_some(share, lease, fds, have, &came);
         if (status) {
@@ -145,7 +162,8 @@ static cen_status fetch_pages(cen_share *share, const ceni_opened *lease, int *f
 }
 
 /* The first import of a set. */
-static cen_status import_set(const wanted *w, const ceni_opened *lease, ceni_import **out) {
+static cen_status import_set(const wanted *w, const ceni_opened *lease, ceni_reply *opened,
+                             ceni_import **out) {
     cen_status status = ceni_import_reaches(w->device, lease->uuid);
     if (status) {
         return status;
@@ -158,7 +176,7 @@ static cen_status import_set(const wanted *w, const ceni_opened *lease, ceni_imp
     /* A process of the set's user keeps the descriptors, to tell a new broker of them. */
     bool keep = lease->owner_uid == geteuid();
     ceni_import *import = NULL;
-    status = fetch_pages(w->share, lease, fds);
+    status = fetch_pages(w->share, lease, opened, fds);
     if (!status) {
         status = ceni_import_map(w->device, w->write, lease, fds, keep, &import);
         if (status || !keep) {
@@ -231,14 +249,15 @@ static cen_status open_there(const wanted *w, cen_share_view *view) {
     }
     uint64_t id = ((const ceni_wire_open_reply *)reply.message.body)->export_id;
     status = note_lease(w, &reply, &lease, &import);
-    ceni_reply_close(&reply);
     if (status) { /* it may not stay open there */
+        ceni_reply_close(&reply);
         (void)ceni_client_tell(share, CENI_WIRE_CLOSE, id);
         return status;
     }
     if (!import) {
-        status = import_set(w, lease, &import);
+        status = import_set(w, lease, &reply, &import);
     }
+    ceni_reply_close(&reply);
     pthread_mutex_lock(&share->lock);
     if (status) {
         ceni_opened_drop(share, lease);

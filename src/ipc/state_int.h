@@ -197,6 +197,11 @@ void ceni_name_release(ceni_state *s, uint32_t name);
 cen_status ceni_state_on_set(ceni_state *s, uint32_t client, const ceni_wire_message *m, int *fds,
                              unsigned count);
 cen_status ceni_state_on_drop(ceni_state *s, uint32_t client, const ceni_wire_message *m);
+/* Descriptors of pages from `first` on, at most `room`, for a client that has an export of the set
+ * open; 0: they cannot be had now. Afterwards they are given back to ceni_set_lent. */
+unsigned ceni_set_lend(ceni_state *s, uint32_t set, uint32_t client, uint32_t first, int *fds,
+                       unsigned room);
+void ceni_set_lent(ceni_state *s, uint32_t set, uint32_t client, int *fds, unsigned count);
 cen_status ceni_state_on_pages(ceni_state *s, uint32_t client, const ceni_wire_message *m);
 /* The publisher gives it up, or is dead: its readers hear that. The set may be gone afterwards. */
 void ceni_set_let_go(ceni_state *s, uint32_t set, bool dropped);

@@ -6,7 +6,8 @@
 
 #include "ipc/step.h"
 
-static void reply(ceni_state *s, uint32_t client, uint32_t seq, const ceni_export *e, bool write) {
+static void reply(ceni_state *s, uint32_t client, uint32_t seq, const ceni_export *e, bool write,
+                  bool pages) {
     const ceni_set *set = ceni_set_at(s, e->set);
     const ceni_name *n = e->name == CENI_NONE ? NULL : ceni_name_at(s, e->name);
     ceni_wire_open_reply *r = ceni_wire_begin(&s->out, CENI_WIRE_OPEN, seq, sizeof *r);
@@ -34,16 +35,21 @@ static void reply(ceni_state *s, uint32_t client, uint32_t seq, const ceni_expor
     ceni_wire_add(&s->out, set->access, set->access_count * sizeof *set->access);
     ceni_wire_add(&s->out, n ? n->text : "", n ? n->size : 0);
     ceni_wire_add(&s->out, e->directory, e->directory ? e->directory_size : 0);
-    int fds[2];
-    unsigned count = 0;
+    int fds[CENI_WIRE_FDS];
+    unsigned count = 0, lent = 0;
     if (e->directory_fd >= 0) {
         fds[count++] = e->directory_fd;
     }
     if (e->event_fd >= 0) {
         fds[count++] = e->event_fd;
     }
+    uint32_t link = ceni_link_find(s, CENI_CLIENT_SET, client, e->set);
+    if (pages && ceni_link_at(s, link)->granted == 1) { /* else it has them, or asks */
+        lent = ceni_set_lend(s, e->set, client, 0, fds + count, CENI_WIRE_FDS - count);
+    }
     ceni_ipc_step("broker: grants a lease");
-    ceni_state_send(s, client, fds, count);
+    ceni_state_send(s, client, fds, count + lent);
+    ceni_set_lent(s, e->set, client, fds + count, lent);
 }
 
 static cen_status open_export(ceni_state *s, uint32_t client, uint32_t index, uint32_t flags,
@@ -62,7 +68,8 @@ static cen_status open_export(ceni_state *s, uint32_t client, uint32_t index, ui
         s, client, index, CENI_LEASE_GRANTED | (write ? (uint32_t)CENI_LEASE_WRITE : 0));
     if (!status) {
         uint32_t lease = ceni_lease_find(s, client, index);
-        reply(s, client, seq, e, ceni_lease_at(s, lease)->slot.flags & CENI_LEASE_WRITE);
+        reply(s, client, seq, e, ceni_lease_at(s, lease)->slot.flags & CENI_LEASE_WRITE,
+              flags & CENI_WIRE_OPEN_PAGES);
         if (open && e->withdrawn) {
             ceni_notice_withdrawn(s, e, client);
         }

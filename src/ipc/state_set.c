@@ -289,6 +289,35 @@ cen_status ceni_state_on_set(ceni_state *s, uint32_t client, const ceni_wire_mes
 
 /* ---- PAGES ---- */
 
+/* Whether the client gets descriptors that only read. */
+static bool gets_weaker(const ceni_state *s, uint32_t set, uint32_t client) {
+    uint32_t link = ceni_link_find(s, CENI_CLIENT_SET, client, set);
+    return ceni_set_at(s, set)->host && !ceni_link_at(s, link)->writes;
+}
+
+unsigned ceni_set_lend(ceni_state *s, uint32_t index, uint32_t client, uint32_t first, int *fds,
+                       unsigned room) {
+    const ceni_set *set = ceni_set_at(s, index);
+    bool weaker = gets_weaker(s, index, client);
+    unsigned left = set->page_count - first, count = left < room ? left : room, made = 0;
+    for (; made < count; made++) {
+        int fd = set->pages[first + made];
+        fds[made] = weaker ? s->calls.read_only(s->arg, fd) : fd;
+        if (fds[made] < 0) {
+            ceni_set_lent(s, index, client, fds, made);
+            return 0;
+        }
+    }
+    return made;
+}
+
+void ceni_set_lent(ceni_state *s, uint32_t index, uint32_t client, int *fds, unsigned count) {
+    bool weaker = gets_weaker(s, index, client);
+    for (unsigned i = 0; weaker && i < count; i++) {
+        ceni_state_close_fd(s, &fds[i]);
+    }
+}
+
 cen_status ceni_state_on_pages(ceni_state *s, uint32_t client, const ceni_wire_message *m) {
     const ceni_wire_pages *b = m->body;
     uint32_t index = ceni_set_find(s, b->set);
@@ -305,29 +334,16 @@ cen_status ceni_state_on_pages(ceni_state *s, uint32_t client, const ceni_wire_m
                                  "%" PRIu32,
                                  set->id, set->page_count, b->first_page);
     }
-    unsigned left = set->page_count - b->first_page;
-    unsigned count = left < CENI_WIRE_FDS ? left : CENI_WIRE_FDS;
-    bool weaker = set->host && !ceni_link_at(s, found)->writes;
     int fds[CENI_WIRE_FDS];
-    unsigned made = 0;
-    for (; made < count; made++) {
-        int fd = set->pages[b->first_page + made];
-        fds[made] = weaker ? s->calls.read_only(s->arg, fd) : fd;
-        if (fds[made] < 0) {
-            break;
-        }
+    unsigned count = ceni_set_lend(s, index, client, b->first_page, fds, CENI_WIRE_FDS);
+    if (!count) {
+        return ceni_state_refuse(s, CEN_ERR_LIMIT,
+                                 "the broker cannot open a page for reading only");
     }
-    if (made == count) {
-        ceni_wire_pages_reply *r =
-            ceni_wire_begin(&s->out, CENI_WIRE_PAGES, m->head.seq, sizeof *r);
-        *r = (ceni_wire_pages_reply){set->id, b->first_page, count};
-        ceni_ipc_step("broker: hands out pages");
-        ceni_state_send(s, client, fds, count);
-    }
-    for (unsigned i = 0; weaker && i < made; i++) {
-        ceni_state_close_fd(s, &fds[i]);
-    }
-    return made == count ? CEN_OK
-                         : ceni_state_refuse(s, CEN_ERR_LIMIT,
-                                             "the broker cannot open a page for reading only");
+    ceni_wire_pages_reply *r = ceni_wire_begin(&s->out, CENI_WIRE_PAGES, m->head.seq, sizeof *r);
+    *r = (ceni_wire_pages_reply){set->id, b->first_page, count};
+    ceni_ipc_step("broker: hands out pages");
+    ceni_state_send(s, client, fds, count);
+    ceni_set_lent(s, index, client, fds, count);
+    return CEN_OK;
 }

@@ -128,8 +128,9 @@ typedef struct ceni_wire_publish_reply {
 } ceni_wire_publish_reply;
 
 /* OPEN: by name (version 0: the newest), or by export_id and token. With wait the reply comes when
- * the name is there, or with CEN_ERR_NOT_FOUND after wait_ms. */
-enum { CENI_WIRE_OPEN_WRITE = 1u };
+ * the name is there, or with CEN_ERR_NOT_FOUND after wait_ms. PAGES: if the client has no other
+ * export of the set open, the reply has its first pages, too, as many as there is room for. */
+enum { CENI_WIRE_OPEN_WRITE = 1u, CENI_WIRE_OPEN_PAGES = 2u };
 typedef struct ceni_wire_open {
     uint64_t export_id;
     uint64_t token[2];
@@ -140,7 +141,7 @@ typedef struct ceni_wire_open {
     uint32_t reserved;
     /* name */
 } ceni_wire_open;
-/* fds: as in PUBLISH. */
+/* fds: as in PUBLISH, then the pages. */
 typedef struct ceni_wire_open_reply {
     uint64_t export_id, version, set;
     uint64_t bytes, page_bytes; /* of the set */

@@ -201,8 +201,8 @@ static cen_status publish(cursor *c, ceni_wire_message *m, fd_range *fds) {
 
 static cen_status open_request(cursor *c, ceni_wire_message *m, fd_range *fds) {
     const ceni_wire_open *b = m->body;
-    REQUIRE(c, !(b->flags & ~(uint32_t)CENI_WIRE_OPEN_WRITE) && !b->reserved,
-            "has an unknown flag");
+    const uint32_t known = CENI_WIRE_OPEN_WRITE | CENI_WIRE_OPEN_PAGES;
+    REQUIRE(c, !(b->flags & ~known) && !b->reserved, "has an unknown flag");
     bool token = b->token[0] | b->token[1];
     REQUIRE(c,
             b->name_size ? !b->export_id && !token
@@ -255,7 +255,8 @@ static cen_status open_reply(cursor *c, ceni_wire_message *m, fd_range *fds) {
     const ceni_wire_open_reply *b = m->body;
     const uint32_t known = CENI_WIRE_KEEP | CENI_WIRE_ONCE | CENI_WIRE_DIRECTORY_FD |
                            CENI_WIRE_EVENT_FD | CENI_WIRE_EVENT_TOKEN;
-    *fds = (fd_range){export_fds(b->flags), export_fds(b->flags)};
+    unsigned others = export_fds(b->flags), room = CENI_WIRE_FDS - others;
+    *fds = (fd_range){others, others + (b->page_count < room ? b->page_count : room)};
     REQUIRE(c, !(b->flags & ~known) && b->write <= 1 && b->orphan <= 1,
             "has a field with an unknown value");
     REQUIRE(c, b->export_id && b->set && b->bytes && b->page_bytes,

@@ -2,6 +2,7 @@
  * through, and at random times. The others go on to their end: what they read is right, every call
  * ends with a status that belongs there, and nothing is left of whom was killed. */
 #include <dirent.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -77,27 +78,6 @@ static void bury(enum role role, bool may_end) {
     }
 }
 
-/* One command and its answer's status, or DIED. */
-static int tell(enum role role, const char *format, va_list args) {
-    agent *g = &now.agents[role];
-    char line[1024];
-    if (!g->pid) {
-        return DIED;
-    }
-    int size = vsnprintf(line, sizeof line, format, args);
-    ssize_t got = send(g->socket, line, (size_t)size + 1, MSG_NOSIGNAL);
-    got = got < 0 ? got : recv(g->socket, line, sizeof line, 0);
-    if (got <= 0) {
-        bury(role, false);
-        return DIED;
-    }
-    unsigned long long a = 0, b = 0;
-    assert_true(sscanf(line, "%d %llu %llu %511[^\n]", &g->status, &a, &b, g->text) >= 3);
-    g->a = a;
-    g->b = b;
-    return g->status;
-}
-
 static void start_broker(uint64_t arm) {
     now.agents[BROKER] = agent_start();
     if (!agent_folder[0]) {
@@ -122,6 +102,37 @@ static void revive_broker(void) {
         now.broker_deaths++;
         start_broker(0);
     }
+}
+
+/* Until it answers. Work that was told of before the broker died may be waited for with another
+ * one only. */
+static void await(const agent *g) {
+    struct pollfd answer = {.fd = g->socket, .events = POLLIN};
+    while (!poll(&answer, 1, 100)) {
+        revive_broker();
+    }
+}
+
+/* One command and its answer's status, or DIED. */
+static int tell(enum role role, const char *format, va_list args) {
+    agent *g = &now.agents[role];
+    char line[1024];
+    if (!g->pid) {
+        return DIED;
+    }
+    int size = vsnprintf(line, sizeof line, format, args);
+    ssize_t got = send(g->socket, line, (size_t)size + 1, MSG_NOSIGNAL);
+    await(g);
+    got = got < 0 ? got : recv(g->socket, line, sizeof line, 0);
+    if (got <= 0) {
+        bury(role, false);
+        return DIED;
+    }
+    unsigned long long a = 0, b = 0;
+    assert_true(sscanf(line, "%d %llu %llu %511[^\n]", &g->status, &a, &b, g->text) >= 3);
+    g->a = a;
+    g->b = b;
+    return g->status;
 }
 
 static bool is_of_no_broker(int status) {

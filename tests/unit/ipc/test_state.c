@@ -336,6 +336,35 @@ static void events_are_the_exporters(void **state) {
     assert_int_equal(((const ceni_wire_event *)world_body(w, B))->flags, CENI_WIRE_EVENT_TOKEN);
 }
 
+/* The first open of a set brings its pages, as far as there is room, if that is asked for. */
+static void an_open_brings_pages(void **state) {
+    enum { BOTH = CENI_WIRE_DIRECTORY_FD | CENI_WIRE_EVENT_FD };
+    come(A, 500);
+    come(B, 500);
+    come(C, 500);
+    uint64_t set = new_set(w, A, 3), id = publish(w, A, set, "few", BOTH);
+    uint64_t other = publish(w, A, set, "other", BOTH);
+    int before = w->open_count;
+    assert_int_equal(open_name(w, B, "few", CENI_WIRE_OPEN_PAGES), CEN_OK);
+    assert_int_equal(w->actors[B].reply_fds, 2 + 3);
+    assert_int_equal(w->open_count, before); /* those for reading only were closed */
+    assert_int_equal(open_name(w, B, "few", CENI_WIRE_OPEN_PAGES), CEN_OK); /* a second try */
+    assert_int_equal(w->actors[B].reply_fds, 2 + 3);
+    assert_int_equal(open_name(w, B, "other", CENI_WIRE_OPEN_PAGES), CEN_OK); /* it has them */
+    assert_int_equal(w->actors[B].reply_fds, 2);
+    assert_int_equal(open_name(w, C, "few", 0), CEN_OK);
+    assert_int_equal(w->actors[C].reply_fds, 2);
+    assert_int_equal(send_id(w, B, CENI_WIRE_CLOSE, id), CEN_OK);
+    assert_int_equal(send_id(w, B, CENI_WIRE_CLOSE, other), CEN_OK);
+    assert_int_equal(open_name(w, B, "few", CENI_WIRE_OPEN_PAGES), CEN_OK); /* it had them */
+    assert_int_equal(w->actors[B].reply_fds, 2 + 3);
+    set = new_set(w, A, CENI_WIRE_FDS);
+    publish(w, A, set, "many", BOTH);
+    assert_int_equal(open_name(w, B, "many", CENI_WIRE_OPEN_PAGES), CEN_OK);
+    assert_int_equal(w->actors[B].reply_fds, CENI_WIRE_FDS);
+    holds();
+}
+
 static void an_event_that_is_complete_is_given_to_nobody(void **state) {
     come(A, 500);
     come(B, 500);
@@ -350,7 +379,9 @@ static void an_event_that_is_complete_is_given_to_nobody(void **state) {
     assert_int_equal(w->actors[B].reply_fds, 0);
     assert_int_equal(open_name(w, B, "n", 0), CEN_OK);
     assert_int_equal(opened(B)->flags & (CENI_WIRE_EVENT_FD | CENI_WIRE_EVENT_TOKEN), 0);
+    assert_int_equal(w->actors[B].notices[CENI_WIRE_NOTICE_EVENT], 0);
     assert_int_equal(send_event(w, A, id, CENI_WIRE_EVENT_FD), CEN_OK); /* there may be a new one */
+    assert_int_equal(w->actors[B].notices[CENI_WIRE_NOTICE_EVENT], 1);
     assert_int_equal(send_event(w, B, id, 0), CEN_OK);
     assert_int_equal(w->actors[B].reply_fds, 1);
     /* After a restart the publisher's word counts, whoever came first. */
@@ -478,6 +509,7 @@ int main(void) {
         TEST(an_open_waits_for_its_name),
         TEST(a_parcel_is_opened_once),
         TEST(events_are_the_exporters),
+        TEST(an_open_brings_pages),
         TEST(an_event_that_is_complete_is_given_to_nobody),
         TEST(events_count_as_descriptors),
         TEST(quotas_hold),

@@ -200,7 +200,7 @@ static void names_and_lists_are_refused(void **state) {
     refused(0, CENI_WIRE_REQUEST, "neither a name nor an id");
     an_open("x")->export_id = 4;
     refused(0, CENI_WIRE_REQUEST, "neither a name nor an id");
-    an_open("x")->flags = 2;
+    an_open("x")->flags = 4;
     refused(0, CENI_WIRE_REQUEST, "unknown flag");
     ceni_wire_access list[CEN_SHARE_ACCESS_MAX + 1];
     for (size_t i = 0; i <= CEN_SHARE_ACCESS_MAX; i++) {

@@ -24,7 +24,7 @@ typedef struct actor {
     unsigned replies, reply_fds;
     int fds[CENI_WIRE_FDS]; /* that came with it: borrowed */
     ceni_wire_notice notice;
-    unsigned notices[CENI_WIRE_NOTICE_WITHDRAWN + 1]; /* by kind */
+    unsigned notices[CENI_WIRE_NOTICE_EVENT + 1]; /* by kind */
 } actor;
 
 typedef struct world {
