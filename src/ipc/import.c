@@ -1,10 +1,8 @@
 /* Other processes' sets, mapped here. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/fd.h"
 #include "ipc/client_int.h"
 
 /* ---- whether a device reaches another's memory ---- */
@@ -179,9 +177,7 @@ void ceni_import_drop(cen_share *share, ceni_import *import) {
 
 void ceni_import_free(ceni_import *import) {
     unmap_pages(import, import->page_count);
-    for (uint32_t i = 0; import->fds && i < import->page_count; i++) {
-        close(import->fds[i]);
-    }
+    ceni_fd_close_all(import->fds, import->fds ? import->page_count : 0);
     ceni_free(import->fds);
     ceni_free(import);
 }

@@ -174,9 +174,7 @@ cen_status ceni_wire_receive_part(int socket, void *buffer, size_t room, size_t 
                                           "(ulimit -n)");
     }
     if (status) {
-        for (unsigned i = 0; i < count && i < CENI_WIRE_FDS; i++) {
-            close(came[i]);
-        }
+        ceni_fd_close_all(came, count < CENI_WIRE_FDS ? count : CENI_WIRE_FDS);
         return status;
     }
     memcpy(fds, came, count * sizeof *fds);
