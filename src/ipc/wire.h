@@ -8,8 +8,8 @@
  * A client sends a request and reads its reply, one at a time. What the broker has to tell unasked
  * goes to a second socket, whose one end the client sends with HELLO: notices, of the same form,
  * without an answer. */
-#ifndef CENI_WIRE_H
-#define CENI_WIRE_H
+#ifndef CENI_IPC_WIRE_H
+#define CENI_IPC_WIRE_H
 
 #include <stdbool.h>
 #include <stddef.h>
