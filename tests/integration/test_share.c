@@ -1,6 +1,7 @@
 /* Sharing through a broker, between processes that end well. */
 #include "tests/integration/agent.h"
 
+#include <libgen.h>
 #include <sys/stat.h>
 
 enum { NEW_VERSION = CEN_SHARE_NEW_VERSION, REVOKED = CEN_SHARE_REVOKED, IDLE = CEN_SHARE_IDLE };
@@ -187,6 +188,37 @@ static void what_is_revoked_is_said_to_readers(void **state) {
     stop(&w);
 }
 
+/* The exit status of this build's `cenote revoke`. */
+static int run_revoke(const char *words) {
+    char self[512] = "", command[1024];
+    assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    snprintf(command, sizeof command, "'%s/cenote' revoke --socket '%s' %s 2>/dev/null",
+             dirname(self), agent_path, words);
+    int status = system(command);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void the_command_takes_back(void **state) {
+    world w = start();
+    char id[32];
+    OK(agent_ask(&w.publisher, "export model - 0"));
+    OK(agent_ask(&w.reader, "open model 0 0"));
+    assert_int_equal(run_revoke("model@2 other"), 1);
+    OK(agent_ask(&w.publisher, "open model 0 0"));
+    assert_int_equal(run_revoke("--withdraw model@1"), 0);
+    FAILS(CEN_ERR_NOT_FOUND, agent_ask(&w.publisher, "open model 0 0"));
+    OK(agent_ask(&w.reader, "info 0"));
+    assert_string_equal(w.reader.text, "."); /* not told to close it */
+    OK(agent_ask(&w.publisher, "export model - 0"));
+    snprintf(id, sizeof id, "'#%llx'", U(w.publisher.a));
+    OK(agent_ask(&w.reader, "open model 0 0"));
+    assert_int_equal(run_revoke(id), 0);
+    OK(agent_ask(&w.reader, "notice %d %d", REVOKED, SOON_MS));
+    assert_int_equal(w.reader.a, w.publisher.a);
+    stop(&w);
+}
+
 static void a_free_waits_for_the_lease(void **state) {
     world w = start();
     OK(agent_ask(&w.publisher, "export model - 0"));
@@ -350,6 +382,7 @@ static const struct CMUnitTest tests[] = {
     AGENT_TEST(ten_thousand_items_are_one_export),
     AGENT_TEST(what_is_withdrawn_opens_no_more),
     AGENT_TEST(what_is_revoked_is_said_to_readers),
+    AGENT_TEST(the_command_takes_back),
     AGENT_TEST(a_free_waits_for_the_lease),
     AGENT_TEST(a_parcel_has_one_receiver),
     AGENT_TEST(writing_is_asked_for),
