@@ -14,7 +14,7 @@
  * What is handed out is read-only, of a file that only its user may open for writing, so no reader
  * of another user can forge a completion. An importer trusts the page in nothing but how long to
  * wait; the file's size is sealed, so reading it cannot fail. */
-#include "dev/host/shared.h"
+#include "dev/host/shared_event.h"
 
 #include <errno.h>
 #include <fcntl.h>
