@@ -105,10 +105,10 @@ static int look(const arguments *args, cli_last_error *last) {
     char why[sizeof last->text];
     memcpy(why, last->text, sizeof why);
     *last->text = '\0';
-    cen_status asked = sharing_read(args->socket, &shared);
+    cen_status asked = sharing_read(args->socket, "cenote holders", &shared);
     int status;
     if (asked) {
-        status = cli_failed("holders", "%s", last->text);
+        status = cli_failed("holders", "%s", *last->text ? last->text : cen_status_text(asked));
     } else if (looked && (looked != CEN_ERR_NO_DEVICE || args->device >= 0 || !shared.list)) {
         status = cli_failed("holders", "%s", why);
     } else {

@@ -97,9 +97,9 @@ int cmd_revoke(int argc, char **argv) {
     cli_last_error last = {.command = "revoke"};
     cen_log_set(cli_keep_error, &last, CEN_LOG_WARN);
     sharing s;
-    cen_status asked = sharing_read(args.socket, &s);
+    cen_status asked = sharing_read(args.socket, "cenote revoke", &s);
     if (asked) {
-        status = cli_failed("revoke", "%s", last.text);
+        status = cli_failed("revoke", "%s", *last.text ? last.text : cen_status_text(asked));
     } else if (!s.list) {
         status = cli_failed("revoke", "%s; 'cenote serve' starts one", last.text);
     }

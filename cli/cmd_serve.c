@@ -35,13 +35,12 @@ static const char usage[] =
     "\n"
     "Runs the broker through which processes of this machine share device memory: it keeps the\n"
     "pages that they publish, hands them to who may open them, and ends what a process had open\n"
-    "when that dies. It opens no device. Ends on SIGTERM or SIGINT; clients keep their memory, "
-    "and\n"
-    "come back to the broker that is started next.\n"
+    "when that dies. It opens no device. Ends on SIGTERM or SIGINT; clients keep their memory,\n"
+    "and come back to the broker that is started next.\n"
     "\n"
     "  --socket PATH           where it listens: default $CENOTE_BROKER, else\n"
-    "                          $XDG_RUNTIME_DIR/cenote/broker.sock (root: "
-    "/run/cenote/broker.sock)\n"
+    "                          $XDG_RUNTIME_DIR/cenote/broker.sock; for root\n"
+    "                          /run/cenote/broker.sock\n"
     "  --mode MODE             who may connect, as the mode of that file: default 0600\n"
     "  --quota SIZE            what the sets of a user may have together\n"
     "  --quota-user NAME=SIZE  the same for one user, by name or number\n"
@@ -52,8 +51,9 @@ static const char usage[] =
 
 static int parse_mode(const char *value, uint32_t *mode) {
     char *end = NULL;
-    unsigned long number = *value >= '0' && *value <= '7' ? strtoul(value, &end, 8) : 01000;
-    if (number > 0777 || !number || *end) {
+    /* A digit first: strtoul takes spaces and signs, too. */
+    unsigned long number = *value >= '0' && *value <= '7' ? strtoul(value, &end, 8) : 0;
+    if (!number || number > 0777 || *end) {
         return cli_usage_error("serve", "--mode needs the mode of a file in octal, such as 0660");
     }
     *mode = (uint32_t)number;

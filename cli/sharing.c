@@ -47,10 +47,9 @@ static cen_status sort(sharing *s) {
     return s->clients && s->exports && s->leases ? CEN_OK : CEN_ERR_HOST_MEMORY;
 }
 
-cen_status sharing_read(const char *socket, sharing *s) {
+cen_status sharing_read(const char *socket, const char *label, sharing *s) {
     *s = (sharing){0};
-    cen_share_options options = {
-        .size = sizeof options, .socket = socket, .label = "cenote holders"};
+    cen_share_options options = {.size = sizeof options, .socket = socket, .label = label};
     cen_status status = cen_share_connect(&options, &s->share);
     if (status == CEN_ERR_NO_BROKER && !socket) {
         return CEN_OK;
@@ -81,36 +80,41 @@ const cen_share_client_info *sharing_client(const sharing *s, uint64_t id) {
     return bsearch(&key, s->clients, s->list->client_count, sizeof key, by_client);
 }
 
-const cen_share_export_listing *sharing_exports(const sharing *s, uint64_t set, size_t *count) {
-    size_t low = 0, high = s->list->export_count, end;
+static uint64_t set_of(const void *items, size_t index) {
+    return ((const cen_share_export_listing *)items)[index].set;
+}
+
+static uint64_t export_of(const void *items, size_t index) {
+    return ((const cen_share_lease_info *)items)[index].export_id;
+}
+
+/* The first of the items that have this key, which lie side by side, and how many they are. */
+static size_t find_run(const void *items, size_t total,
+                       uint64_t (*key_of)(const void *items, size_t index), uint64_t key,
+                       size_t *count) {
+    size_t low = 0, high = total;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (s->exports[middle].set < set) {
+        if (key_of(items, middle) < key) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    for (end = low; end < s->list->export_count && s->exports[end].set == set; end++) {
+    size_t end = low;
+    while (end < total && key_of(items, end) == key) {
+        end++;
     }
     *count = end - low;
-    return s->exports + low;
+    return low;
+}
+
+const cen_share_export_listing *sharing_exports(const sharing *s, uint64_t set, size_t *count) {
+    return s->exports + find_run(s->exports, s->list->export_count, set_of, set, count);
 }
 
 const cen_share_lease_info *sharing_leases(const sharing *s, uint64_t export_id, size_t *count) {
-    size_t low = 0, high = s->list->lease_count, end;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (s->leases[middle].export_id < export_id) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    for (end = low; end < s->list->lease_count && s->leases[end].export_id == export_id; end++) {
-    }
-    *count = end - low;
-    return s->leases + low;
+    return s->leases + find_run(s->leases, s->list->lease_count, export_of, export_id, count);
 }
 
 const char *sharing_user(uint32_t uid, char name[SHARING_USER]) {

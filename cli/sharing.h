@@ -1,4 +1,5 @@
-/* What processes share, as the broker tells it: for `cenote holders`, text and JSON. */
+/* What processes share, as the broker tells it: to look for in `cenote revoke`, to print in `cenote
+ * holders`, as text and JSON. */
 #ifndef CENOTE_CLI_SHARING_H
 #define CENOTE_CLI_SHARING_H
 
@@ -15,9 +16,10 @@ typedef struct sharing {
     cen_share_lease_info *leases;
 } sharing;
 
-/* Asks the broker at `socket` (NULL: the usual one). CEN_OK with list NULL: none listens at the
- * usual place; at a place that was named it is CEN_ERR_NO_BROKER. */
-cen_status sharing_read(const char *socket, sharing *s);
+/* Asks the broker at `socket` (NULL: the usual one), which lists this process as `label` meanwhile.
+ * CEN_OK with list NULL: none listens at the usual place; at a place that was named it is
+ * CEN_ERR_NO_BROKER. */
+cen_status sharing_read(const char *socket, const char *label, sharing *s);
 void sharing_free(sharing *s);
 
 /* NULL: it ended between two looks. */

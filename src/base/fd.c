@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,20 @@ int ceni_fd_move(int fd) {
     close(fd);
     errno = error;
     return moved;
+}
+
+int ceni_fd_reopen(int fd, int flags) {
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return ceni_fd_move(open(path, flags | O_CLOEXEC));
+}
+
+void ceni_fd_close_all(const int *fds, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (fds[i] >= 0) {
+            close(fds[i]);
+        }
+    }
 }
 
 ceni_fd_id ceni_fd_identify(int fd) {

@@ -8,6 +8,7 @@
 #define CENI_FD_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 typedef struct ceni_fd_id {
@@ -18,6 +19,13 @@ typedef struct ceni_fd_id {
 /* Moves a file that was just opened above the standard streams. The number to use, which closes on
  * exec; -1 with errno, and the file closed. fd < 0 is returned as it is. */
 int ceni_fd_move(int fd);
+
+/* Opens the file anew with `flags`, so that this descriptor's rights and locks are its own; moved
+ * as above, O_CLOEXEC. -1 with errno: also where its mode forbids it. */
+int ceni_fd_reopen(int fd, int flags);
+
+/* Closes those of an array that are not negative. */
+void ceni_fd_close_all(const int *fds, size_t count);
 
 /* What the file is; all zero if that cannot be told. */
 ceni_fd_id ceni_fd_identify(int fd);

@@ -4,10 +4,9 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "base/fault.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -163,8 +162,6 @@ cen_status ceni_channel_receive(const ceni_channel *channel, void *buffer, size_
         return status == CEN_ERR_NO_BROKER ? closed() : status;
     }
     status = channel->stream ? receive_rest(channel, buffer, size) : CEN_OK;
-    for (unsigned i = 0; status && i < *count; i++) {
-        close(fds[i]);
-    }
+    ceni_fd_close_all(fds, status ? *count : 0);
     return status;
 }

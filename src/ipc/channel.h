@@ -1,7 +1,7 @@
 /* Messages over a socket that two programs have: of type SOCK_SEQPACKET, where each arrives whole,
  * or SOCK_STREAM, where its head says how long it is, and nothing beyond it is read. */
-#ifndef CENI_CHANNEL_H
-#define CENI_CHANNEL_H
+#ifndef CENI_IPC_CHANNEL_H
+#define CENI_IPC_CHANNEL_H
 
 #include "ipc/wire.h"
 

@@ -9,8 +9,8 @@
  * What must be told but not at once (the end of a lease, a withdrawal by a free) is a ceni_told in
  * a queue; whoever sends a request that could overtake it empties the queue first. After a restart
  * of the broker the queue is void: what is announced again is how things are by then. */
-#ifndef CENI_CLIENT_INT_H
-#define CENI_CLIENT_INT_H
+#ifndef CENI_IPC_CLIENT_INT_H
+#define CENI_IPC_CLIENT_INT_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -304,7 +304,12 @@ cen_status ceni_client_watches(cen_share *share);
 /* Whether a call waits for the name. No lock is held. */
 cen_status ceni_share_watch_hold(cen_share *share, const char *name, bool on);
 
-/* ---- set.c: `lock` is held ---- */
+/* ---- set.c ---- */
+
+/* Bytes of a page of a set: the last may have less. */
+uint64_t ceni_set_page_size(uint64_t bytes, uint64_t page_bytes, uint32_t page);
+
+/* The rest: `lock` is held. */
 
 /* Gives up the set here. What is exported of it must be gone. */
 void ceni_share_set_free(cen_share_set *set);

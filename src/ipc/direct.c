@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -33,22 +32,12 @@ typedef struct parcel {
     bool pages_left; /* some may have arrived */
 } parcel;
 
-static void close_fds(int *fds, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        if (fds[i] >= 0) {
-            close(fds[i]);
-        }
-    }
-}
-
 /* A descriptor that only reads, where the kernel can make one: as the broker gives to readers. */
 static cen_status read_only(int *fd) {
-    char path[64];
     if (fcntl(*fd, F_GET_SEALS) < 0) {
         return CEN_OK; /* no memfd: its rights are the driver's matter */
     }
-    snprintf(path, sizeof path, "/proc/self/fd/%d", *fd);
-    int made = ceni_fd_move(open(path, O_RDONLY | O_CLOEXEC));
+    int made = ceni_fd_reopen(*fd, O_RDONLY);
     if (made < 0) {
         return ceni_fail(CEN_ERR_LIMIT, "send: a page's descriptor: %s", strerror(errno));
     }
@@ -213,9 +202,9 @@ static void end(parcel *p, cen_status status, ceni_direct *direct) {
     }
     pthread_mutex_unlock(&share->lock);
     pthread_mutex_unlock(&share->wire);
-    close_fds(p->lease, 2);
-    close_fds(p->fds, p->fd_count);
-    close_fds(p->pages, p->page_count);
+    ceni_fd_close_all(p->lease, 2);
+    ceni_fd_close_all(p->fds, p->fd_count);
+    ceni_fd_close_all(p->pages, p->page_count);
     ceni_free(p->pages);
     ceni_free(p->message);
 }
@@ -326,7 +315,7 @@ static cen_status receive_set(const ceni_channel *channel, void *buffer, cen_dev
     cen_status status = receive_pages(channel, buffer, lease, fds, &have);
     status = status ? status : ceni_import_reaches(device, lease->uuid);
     status = status ? status : ceni_import_map(device, false, lease, fds, false, import);
-    close_fds(fds, have);
+    ceni_fd_close_all(fds, have);
     ceni_free(fds);
     return status;
 }

@@ -4,8 +4,8 @@
  * sorted by name, then the bytes of names and meta data. Places are offsets into the set. The
  * publisher writes it, the broker passes it on unread, and a reader checks all of it before use:
  * the publisher may be anybody. */
-#ifndef CENI_DIRECTORY_H
-#define CENI_DIRECTORY_H
+#ifndef CENI_IPC_DIRECTORY_H
+#define CENI_IPC_DIRECTORY_H
 
 #include <stdbool.h>
 

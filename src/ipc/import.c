@@ -1,19 +1,20 @@
 /* Other processes' sets, mapped here. */
-#include <errno.h>
-#include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/fd.h"
 #include "ipc/client_int.h"
 
 /* ---- whether a device reaches another's memory ---- */
 
-/* Opens the device of a backend that has the uuid. */
-static cen_status open_owner(const char *backend, const char *uuid, cen_device **owner) {
+/* Opens the device of a backend that has the uuid; NULL: none that can be opened has. */
+static cen_device *open_owner(const char *backend, const char *uuid) {
     int count = 0;
-    cen_status status = cen_device_count(backend, &count);
-    for (int i = 0; !status && i < count; i++) {
+    if (cen_device_count(backend, &count)) {
+        return NULL;
+    }
+    for (int i = 0; i < count; i++) {
         char name[32];
         cen_device *device;
         cen_device_props props;
@@ -22,23 +23,22 @@ static cen_status open_owner(const char *backend, const char *uuid, cen_device *
             continue;
         }
         if (!cen_device_get_props(device, &props) && !strcmp(props.uuid, uuid)) {
-            *owner = device;
-            return CEN_OK;
+            return device;
         }
         cen_device_close(device);
     }
-    return CEN_ERR_NOT_FOUND;
+    return NULL;
 }
 
 cen_status ceni_import_reaches(cen_device *device, const char *uuid) {
     cen_device_props props;
-    cen_device *owner;
     bool can = false;
     cen_status status = cen_device_get_props(device, &props);
     if (status || !strcmp(props.uuid, uuid)) {
         return status;
     }
-    if (open_owner(device->backend->name, uuid, &owner)) {
+    cen_device *owner = open_owner(device->backend->name, uuid);
+    if (!owner) {
         return ceni_fail(CEN_ERR_UNSUPPORTED,
                          "open: it lies on device %s, which this process does not see (%s:%d is "
                          "%s); across machines, use NCCL",
@@ -56,8 +56,7 @@ cen_status ceni_import_reaches(cen_device *device, const char *uuid) {
 /* ---- mapping ---- */
 
 static uint64_t page_size(const ceni_import *import, uint32_t page) {
-    uint64_t at = page * import->page_bytes;
-    return import->bytes - at < import->page_bytes ? import->bytes - at : import->page_bytes;
+    return ceni_set_page_size(import->bytes, import->page_bytes, page);
 }
 
 static void unmap_pages(const ceni_import *import, uint32_t count) {
@@ -86,8 +85,9 @@ static cen_status map_pages(ceni_import *import, const int *fds) {
     uint64_t granule = import->device->granularity;
     if (import->bytes % granule || import->page_bytes % granule) {
         return ceni_fail(CEN_ERR_UNSUPPORTED,
-                         "open: pages of %llu bytes are no whole number of this device's %llu",
-                         (unsigned long long)import->page_bytes, (unsigned long long)granule);
+                         "open: pages of %" PRIu64 " bytes are no whole number of this device's "
+                         "%" PRIu64,
+                         import->page_bytes, granule);
     }
     cen_status status = ceni_dev_va_reserve(import->device, import->bytes, 0, &import->addr);
     if (status) {
@@ -179,9 +179,7 @@ void ceni_import_drop(cen_share *share, ceni_import *import) {
 
 void ceni_import_free(ceni_import *import) {
     unmap_pages(import, import->page_count);
-    for (uint32_t i = 0; import->fds && i < import->page_count; i++) {
-        close(import->fds[i]);
-    }
+    ceni_fd_close_all(import->fds, import->fds ? import->page_count : 0);
     ceni_free(import->fds);
     ceni_free(import);
 }

@@ -1,4 +1,5 @@
 /* Memory that cenote did not allocate: the driver's own handles as tokens, and dma-bufs. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -9,7 +10,7 @@
 cen_status cen_share_legacy_export(cen_device *device, cen_addr addr, uint64_t bytes,
                                    char token[CEN_SHARE_TOKEN_SIZE]) {
     if (!token) {
-        return ceni_fail(CEN_ERR_INVALID, "share_legacy_export: token is NULL");
+        return ceni_fail(CEN_ERR_INVALID, "legacy_export: token is NULL");
     }
     ceni_token t = {.kind = CENI_TOKEN_LEGACY, .bytes = bytes};
     ceni_legacy_handle handle;
@@ -17,9 +18,10 @@ cen_status cen_share_legacy_export(cen_device *device, cen_addr addr, uint64_t b
     uint64_t whole;
     cen_status status = ceni_dev_legacy_export(device, addr, &handle, &t.offset, &whole);
     if (!status && (!bytes || bytes > whole - t.offset)) {
-        status = ceni_fail(CEN_ERR_INVALID,
-                           "share_legacy_export: bytes %llu; the allocation has %llu from there",
-                           (unsigned long long)bytes, (unsigned long long)(whole - t.offset));
+        status =
+            ceni_fail(CEN_ERR_INVALID,
+                      "legacy_export: bytes %" PRIu64 "; the allocation has %" PRIu64 " from there",
+                      bytes, whole - t.offset);
     }
     status = status ? status : cen_device_get_props(device, &props);
     if (!status) {
@@ -44,9 +46,9 @@ static cen_status open_range(cen_device *device, const ceni_token *t, cen_addr *
         status = ceni_dev_legacy_close(device, base);
         return status ? status
                       : ceni_fail(CEN_ERR_FORMAT,
-                                  "share_legacy_open: the token is for more than the %llu bytes "
-                                  "that are there",
-                                  (unsigned long long)whole);
+                                  "legacy_open: the token is for more than the %" PRIu64
+                                  " bytes that are there",
+                                  whole);
     }
     *addr = base + t->offset;
     return CEN_OK;
@@ -55,7 +57,7 @@ static cen_status open_range(cen_device *device, const ceni_token *t, cen_addr *
 cen_status cen_share_legacy_open(cen_device *device, const char *token, cen_addr *addr,
                                  uint64_t *bytes) {
     if (!token || !addr || !bytes) {
-        return ceni_fail(CEN_ERR_INVALID, "share_legacy_open: %s is NULL",
+        return ceni_fail(CEN_ERR_INVALID, "legacy_open: %s is NULL",
                          !token  ? "token"
                          : !addr ? "addr"
                                  : "bytes");
@@ -65,7 +67,7 @@ cen_status cen_share_legacy_open(cen_device *device, const char *token, cen_addr
     cen_status status = ceni_token_read(token, &t);
     if (!status && t.kind != CENI_TOKEN_LEGACY) {
         status = ceni_fail(CEN_ERR_INVALID,
-                           "share_legacy_open: the token is of an export, for cen_share_open");
+                           "legacy_open: the token is of an export, for cen_share_open");
     }
     status = status ? status : open_range(device, &t, &start);
     if (!status) {

@@ -52,6 +52,7 @@ static void take_text(cursor *c, char *to, size_t room) {
     uint16_t size;
     take(c, &size, sizeof size);
     c->bad |= size >= room;
+    to[0] = 0;
     if (!c->bad) {
         take(c, to, size);
         to[size] = 0;
@@ -99,30 +100,34 @@ static void take_lease(cursor *c, cen_share_lease_info *info) {
     info->write = take_bool(c);
 }
 
-/* One record more of an array. -1: no memory. */
-#define TAKE(array, room, count, read)                                                             \
-    do {                                                                                           \
-        if (ceni_grow(&(array), &(room), (count) + 1, sizeof *(array))) {                          \
-            return -1;                                                                             \
-        }                                                                                          \
-        memset(&(array)[count], 0, sizeof *(array));                                               \
-        read(c, &(array)[(count)++]);                                                              \
-    } while (0)
-
-static int take_record(list *l, uint32_t kind, cursor *c) {
+/* One record more, of a kind that ceni_wire_check knows. False: no memory. */
+static bool take_record(list *l, uint32_t kind, cursor *c) {
+    cen_share_list *s = &l->shown;
     switch (kind) {
     case CENI_WIRE_RECORD_CLIENT:
-        TAKE(l->clients, l->client_room, l->shown.client_count, take_client);
-        return 0;
+        if (ceni_grow(&l->clients, &l->client_room, s->client_count + 1, sizeof *l->clients)) {
+            return false;
+        }
+        take_client(c, &l->clients[s->client_count++]);
+        return true;
     case CENI_WIRE_RECORD_SET:
-        TAKE(l->sets, l->set_room, l->shown.set_count, take_set);
-        return 0;
+        if (ceni_grow(&l->sets, &l->set_room, s->set_count + 1, sizeof *l->sets)) {
+            return false;
+        }
+        take_set(c, &l->sets[s->set_count++]);
+        return true;
     case CENI_WIRE_RECORD_EXPORT:
-        TAKE(l->exports, l->export_room, l->shown.export_count, take_export);
-        return 0;
+        if (ceni_grow(&l->exports, &l->export_room, s->export_count + 1, sizeof *l->exports)) {
+            return false;
+        }
+        take_export(c, &l->exports[s->export_count++]);
+        return true;
     default:
-        TAKE(l->leases, l->lease_room, l->shown.lease_count, take_lease);
-        return 0;
+        if (ceni_grow(&l->leases, &l->lease_room, s->lease_count + 1, sizeof *l->leases)) {
+            return false;
+        }
+        take_lease(c, &l->leases[s->lease_count++]);
+        return true;
     }
 }
 
@@ -130,7 +135,7 @@ static cen_status take_records(list *l, const ceni_wire_message *message) {
     const ceni_wire_list_reply *body = message->body;
     cursor c = {message->records, message->records_size, false};
     for (uint32_t i = 0; i < body->count && !c.bad; i++) {
-        if (take_record(l, body->kind, &c)) {
+        if (!take_record(l, body->kind, &c)) {
             return ceni_fail(CEN_ERR_HOST_MEMORY, "list: out of host memory");
         }
     }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "ipc/client_int.h"
 
 /* While a name is waited for, how often to look whether it is there without a notice of it. */
@@ -106,12 +107,6 @@ static cen_status ask(const wanted *w, ceni_reply *reply) {
     return ceni_client_call(w->share, NULL, 0, reply);
 }
 
-static void close_all(int *fds, uint32_t count) {
-    for (uint32_t i = 0; i < count; i++) {
-        close(fds[i]);
-    }
-}
-
 static cen_status fetch_some(cen_share *share, const ceni_opened *lease, int *fds, uint32_t first,
                              uint32_t *count) {
     ceni_wire_pages *body = ceni_client_begin(share, CENI_WIRE_PAGES, sizeof *body);
@@ -152,7 +147,7 @@ static cen_status fetch_pages(cen_share *share, const ceni_opened *lease, ceni_r
     while (have < lease->page_count) {
         cen_status status = fetch_some(share, lease, fds, have, &came);
         if (status) {
-            close_all(fds, have);
+            ceni_fd_close_all(fds, have);
             return status;
         }
         have += came;
@@ -180,7 +175,7 @@ static cen_status import_set(const wanted *w, const ceni_opened *lease, ceni_rep
     if (!status) {
         status = ceni_import_map(w->device, w->write, lease, fds, keep, &import);
         if (status || !keep) {
-            close_all(fds, lease->page_count);
+            ceni_fd_close_all(fds, lease->page_count);
         }
     }
     if (status || !keep) {

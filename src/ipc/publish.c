@@ -37,9 +37,7 @@ static cen_status send_pages(cen_share *share, const ceni_pages *pages, uint32_t
         made += !status;
     }
     status = status ? status : ceni_client_call(share, fds, count, reply);
-    for (uint32_t i = 0; close_them && i < made; i++) {
-        close(fds[i]);
-    }
+    ceni_fd_close_all(fds, close_them ? made : 0);
     return status;
 }
 

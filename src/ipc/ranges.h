@@ -1,7 +1,7 @@
 /* Offsets in a set: which are free, which are a block's. Best fit; free neighbours are merged. A
  * treap by offset finds the range at any place, one by size the smallest that is large enough. */
-#ifndef CENI_RANGES_H
-#define CENI_RANGES_H
+#ifndef CENI_IPC_RANGES_H
+#define CENI_IPC_RANGES_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,11 +5,12 @@
 
 #include "ipc/client_int.h"
 
+/* Of a page whose size nobody chose. Every page costs each reader an import; a larger one is harder
+ * to find room for. */
 #define PAGE_MAX ((uint64_t)1 << 30)
 
 /* ---- blocks; `lock` is held ---- */
 
-/* A freed block is room again once its work is done and no export has it. */
 void ceni_block_settle(ceni_block *block) {
     if (block->freed && block->work_done && !block->holds && !block->pins && !block->quarantined) {
         ceni_ranges_give(&block->set->ranges, block->range);
@@ -160,9 +161,13 @@ static cen_status measure(cen_share_set *set, uint64_t bytes, uint64_t page_byte
     return CEN_OK;
 }
 
+uint64_t ceni_set_page_size(uint64_t bytes, uint64_t page_bytes, uint32_t page) {
+    uint64_t at = page * page_bytes;
+    return bytes - at < page_bytes ? bytes - at : page_bytes;
+}
+
 static uint64_t page_size(const cen_share_set *set, uint32_t page) {
-    uint64_t at = page * set->page_bytes;
-    return set->bytes - at < set->page_bytes ? set->bytes - at : set->page_bytes;
+    return ceni_set_page_size(set->bytes, set->page_bytes, page);
 }
 
 /* Unmaps and releases the first `count` pages, and the range. A failure here is of a device that is

@@ -16,7 +16,6 @@ enum {
     EXPORT_SIZE = 1 + 8 + 8 + 16,
     LEGACY_SIZE = 1 + 4 + 64 + 4 + 6 + 6,
     CHECK_SIZE = 4,
-    NO_DIGIT = 255,
     MOST = LEGACY_SIZE + CHECK_SIZE
 };
 
@@ -28,7 +27,6 @@ _Static_assert(sizeof prefix + (MOST * 4 + 2) / 3 <= CEN_SHARE_TOKEN_SIZE, "");
 static struct {
     pthread_once_t once;
     uint64_t id;
-    uint8_t values[256]; /* of digits; NO_DIGIT */
 } machine = {.once = PTHREAD_ONCE_INIT};
 
 /* One boot of one machine: handles and ids do not outlive it. All containers of it agree. */
@@ -39,10 +37,6 @@ static void learn_machine(void) {
         ssize_t got = read(fd, text, sizeof text);
         close(fd);
         machine.id = got > 0 ? XXH64(text, (size_t)got, 0) : 0;
-    }
-    memset(machine.values, NO_DIGIT, sizeof machine.values);
-    for (int i = 0; i < 64; i++) {
-        machine.values[(unsigned char)digits[i]] = (uint8_t)i;
     }
 }
 
@@ -87,11 +81,11 @@ static size_t decode(const char *text, uint8_t data[MOST]) {
         return 0;
     }
     for (size_t i = 0, out = 0; i < length; i++) {
-        uint32_t value = machine.values[(unsigned char)text[i]];
-        if (value == NO_DIGIT) {
+        const char *digit = memchr(digits, text[i], sizeof digits - 1);
+        if (!digit) {
             return 0;
         }
-        word = word << 6 | value;
+        word = word << 6 | (uint32_t)(digit - digits);
         if (i % 4) {
             data[out++] = (uint8_t)(word >> (6 - 2 * (i % 4)));
         }
@@ -171,7 +165,6 @@ cen_status ceni_token_read(const char *text, ceni_token *token) {
     uint8_t data[MOST];
     ceni_token made = {0};
     bool here = false;
-    machine_id();
     size_t size = ceni_token_is(text) ? decode(text + sizeof prefix - 1, data) : 0;
     if (size <= CHECK_SIZE || !read_parts(data, size, &made, &here)) {
         return ceni_fail(CEN_ERR_FORMAT, "token: the text is no whole token of cenote's");

@@ -1,6 +1,6 @@
 /* The text of a token: what one process writes to another by any way, to open an export with. */
-#ifndef CENI_TOKEN_H
-#define CENI_TOKEN_H
+#ifndef CENI_IPC_TOKEN_H
+#define CENI_IPC_TOKEN_H
 
 #include "cenote/share.h"
 

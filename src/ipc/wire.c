@@ -21,7 +21,7 @@ static void *extend(ceni_wire_builder *builder, size_t size) {
         builder->overflow = true;
         return NULL;
     }
-    size_t padded = (size + 7) / 8 * 8;
+    size_t padded = ceni_wire_padded(size);
     uint8_t *at = builder->data + builder->size;
     memset(at, 0, padded);
     builder->size += padded;
@@ -51,7 +51,7 @@ void ceni_wire_add(ceni_wire_builder *builder, const void *data, size_t size) {
 
 void ceni_wire_fail(ceni_wire_builder *builder, enum ceni_wire_type type, uint32_t seq,
                     cen_status status, const char *why) {
-    char text[256];
+    char text[CENI_WIRE_WHY_MAX];
     ceni_wire_begin(builder, type, seq, 0);
     ceni_wire_head *head = (void *)builder->data;
     head->status = status;
@@ -174,9 +174,7 @@ cen_status ceni_wire_receive_part(int socket, void *buffer, size_t room, size_t 
                                           "(ulimit -n)");
     }
     if (status) {
-        for (unsigned i = 0; i < count && i < CENI_WIRE_FDS; i++) {
-            close(came[i]);
-        }
+        ceni_fd_close_all(came, count < CENI_WIRE_FDS ? count : CENI_WIRE_FDS);
         return status;
     }
     memcpy(fds, came, count * sizeof *fds);

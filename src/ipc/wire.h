@@ -8,14 +8,14 @@
  * A client sends a request and reads its reply, one at a time. What the broker has to tell unasked
  * goes to a second socket, whose one end the client sends with HELLO: notices, of the same form,
  * without an answer. */
-#ifndef CENI_WIRE_H
-#define CENI_WIRE_H
+#ifndef CENI_IPC_WIRE_H
+#define CENI_IPC_WIRE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cenote/share.h"
+#include "ipc/directory.h"
 
 enum {
     CENI_WIRE_VERSION = 1,
@@ -24,25 +24,25 @@ enum {
     CENI_WIRE_LABEL_MAX = 63,    /* bytes of a label */
     CENI_WIRE_PAGES_MAX = 65536, /* of a set */
     CENI_WIRE_INLINE_MAX = 4096, /* bytes of a directory in a message; longer ones are a memfd */
-    CENI_WIRE_DIRECTORY_MAX = 64 << 20 /* bytes of that */
+    CENI_WIRE_WHY_MAX = 256      /* bytes of a failed reply's text with its NUL */
 };
 
-/* name, value, whether the client sends it (C), the broker's notice (N); each C is answered by a
- * message of the same type. */
-#define CENI_WIRE_TYPES(X)                                                                         \
-    X(HELLO, 1)                                                                                    \
-    X(SET, 2)                                                                                      \
-    X(PUBLISH, 3)                                                                                  \
-    X(OPEN, 4)                                                                                     \
-    X(PAGES, 5)                                                                                    \
-    X(CLOSE, 6)                                                                                    \
-    X(WITHDRAW, 7)                                                                                 \
-    X(REVOKE, 8) X(DROP, 9) X(LIST, 10) X(WATCH, 11) X(LEASE, 12) X(EVENT, 13) X(NOTICE, 32)
-
+/* All but NOTICE are a client's, each answered by a message of the same type. */
 enum ceni_wire_type {
-#define CENI_WIRE_ENUM(name, value) CENI_WIRE_##name = (value),
-    CENI_WIRE_TYPES(CENI_WIRE_ENUM)
-#undef CENI_WIRE_ENUM
+    CENI_WIRE_HELLO = 1,
+    CENI_WIRE_SET = 2,
+    CENI_WIRE_PUBLISH = 3,
+    CENI_WIRE_OPEN = 4,
+    CENI_WIRE_PAGES = 5,
+    CENI_WIRE_CLOSE = 6,
+    CENI_WIRE_WITHDRAW = 7,
+    CENI_WIRE_REVOKE = 8,
+    CENI_WIRE_DROP = 9,
+    CENI_WIRE_LIST = 10,
+    CENI_WIRE_WATCH = 11,
+    CENI_WIRE_LEASE = 12,
+    CENI_WIRE_EVENT = 13,
+    CENI_WIRE_NOTICE = 32
 };
 
 typedef struct ceni_wire_head {
@@ -50,8 +50,8 @@ typedef struct ceni_wire_head {
     uint16_t type;
     uint16_t version;
     uint32_t seq;   /* the client's; a reply repeats it; 0 in a notice */
-    int32_t status; /* cen_status of a reply; else 0. A failed reply has no body but a text of why
-                       (NUL-terminated, at most 256 bytes) */
+    int32_t status; /* cen_status of a reply; else 0. A failed reply has no body but a text of why,
+                       with its NUL (CENI_WIRE_WHY_MAX) */
 } ceni_wire_head;
 
 /* HELLO: first on a connection. Its body and the head stay what they are in every version. fds: the
@@ -258,6 +258,11 @@ enum ceni_wire_side { CENI_WIRE_REQUEST, CENI_WIRE_REPLY, CENI_WIRE_NOTIFY };
  * came. CEN_ERR_FORMAT with why logged. */
 cen_status ceni_wire_check(const void *data, size_t size, unsigned fds, enum ceni_wire_side side,
                            ceni_wire_message *message);
+
+/* What a variable part takes in a message. */
+static inline size_t ceni_wire_padded(size_t size) {
+    return (size + 7) / 8 * 8;
+}
 
 /* A message being built; `size` grows. Too long a one fails at the end. */
 typedef struct ceni_wire_builder {

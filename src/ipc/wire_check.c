@@ -28,7 +28,7 @@ static const char *const sides[] = {"request", "reply", "notice"};
 
 /* Takes `size` bytes and their padding. */
 static cen_status take(cursor *c, size_t size, const char *what, const void **part) {
-    size_t padded = (size + 7) / 8 * 8;
+    size_t padded = ceni_wire_padded(size);
     if (size > c->left || padded > c->left) {
         return REFUSE(c, "ends before its %s of %zu bytes", what, size);
     }
@@ -90,7 +90,7 @@ static cen_status take_access(cursor *c, uint32_t count, ceni_wire_message *mess
 static cen_status take_directory(cursor *c, uint32_t size, uint32_t flags,
                                  ceni_wire_message *message) {
     bool file = flags & CENI_WIRE_DIRECTORY_FD;
-    uint32_t max = file ? CENI_WIRE_DIRECTORY_MAX : CENI_WIRE_INLINE_MAX;
+    uint32_t max = file ? CENI_DIRECTORY_MAX : CENI_WIRE_INLINE_MAX;
     if (!size || size > max) {
         return REFUSE(c, "has a directory of %" PRIu32 " bytes: 1 to %" PRIu32 " are allowed here",
                       size, max);
@@ -335,7 +335,7 @@ static const type_row types[] = {
 };
 
 static cen_status take_why(cursor *c, ceni_wire_message *m) {
-    REQUIRE(c, c->left && c->left <= 256 && memchr(c->at, 0, c->left),
+    REQUIRE(c, c->left && c->left <= CENI_WIRE_WHY_MAX && memchr(c->at, 0, c->left),
             "failed without a reason that ends");
     m->why = (const char *)c->at;
     c->left = 0;

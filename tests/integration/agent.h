@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -36,7 +35,9 @@ typedef struct agent {
 
 static const char *agent_device = "host:0"; /* that the agents open */
 
-#define MIB                 ((uint64_t)1 << 20)
+#define MIB                 (1ull << 20)
+#define U(value)            ((unsigned long long)(value)) /* to print it */
+#define SOON_MS             10000                         /* for what comes by itself */
 #define OK(call)            assert_int_equal((call), CEN_OK)
 #define FAILS(status, call) assert_int_equal((call), (status))
 
@@ -44,10 +45,11 @@ static const char *agent_device = "host:0"; /* that the agents open */
 static int agent_extra = -1;
 
 /* Those that live: a test that fails leaves none behind. */
-static pid_t agent_alive[64];
+enum { AGENTS_MOST = 64 };
+static pid_t agent_alive[AGENTS_MOST];
 
 static inline void agent_note(pid_t from, pid_t to) {
-    for (size_t i = 0; i < 64; i++) {
+    for (size_t i = 0; i < AGENTS_MOST; i++) {
         if (agent_alive[i] == from) {
             agent_alive[i] = to;
             return;
@@ -56,7 +58,7 @@ static inline void agent_note(pid_t from, pid_t to) {
 }
 
 static inline int agent_teardown(void **state) {
-    for (size_t i = 0; i < 64; i++) {
+    for (size_t i = 0; i < AGENTS_MOST; i++) {
         if (agent_alive[i]) {
             kill(agent_alive[i], SIGKILL);
             waitpid(agent_alive[i], NULL, 0);
@@ -166,6 +168,30 @@ static inline int agent_hear(agent *g) {
 
 #define agent_ask(g, ...) (agent_say((g), __VA_ARGS__), agent_hear(g))
 
+/* Asks until it works and the answer is `a`; UINT64_MAX: whatever it is. */
+static inline void agent_until(agent *g, const char *command, uint64_t a) {
+    for (int ms = 0; agent_ask(g, "%s", command) || (a != UINT64_MAX && g->a != a); ms++) {
+        if (ms == SOON_MS) {
+            fail_msg("%s: %d, %llu", command, g->status, U(g->a));
+        }
+        usleep(1000);
+    }
+}
+
+/* Until the broker lists so many. */
+static inline void agent_until_listed(agent *g, const char *what, uint64_t count) {
+    char command[32];
+    snprintf(command, sizeof command, "list %s", what);
+    agent_until(g, command, count);
+}
+
+/* Until a block can be had, once the last lease of another has ended. */
+static inline void agent_until_allocated(agent *g, uint64_t bytes) {
+    char command[32];
+    snprintf(command, sizeof command, "alloc %llu", U(bytes));
+    agent_until(g, command, UINT64_MAX);
+}
+
 static inline int agent_wait(agent *g) {
     int status = -1;
     close(g->socket);
@@ -196,13 +222,18 @@ static inline void agent_end(agent *g) {
 static char agent_folder[64];
 static char agent_path[96];
 
-static inline agent agent_broker(void) {
-    agent g = agent_start();
+/* Chooses where, once. */
+static inline void agent_choose_path(void) {
     if (!agent_folder[0]) {
         snprintf(agent_folder, sizeof agent_folder, "/tmp/cenote-test-XXXXXX");
         assert_non_null(mkdtemp(agent_folder));
         snprintf(agent_path, sizeof agent_path, "%s/broker.sock", agent_folder);
     }
+}
+
+static inline agent agent_broker(void) {
+    agent g = agent_start();
+    agent_choose_path();
     assert_int_equal(agent_ask(&g, "serve %s", agent_path), CEN_OK);
     return g;
 }

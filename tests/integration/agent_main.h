@@ -3,7 +3,6 @@
 #ifndef AGENT_MAIN_H
 #define AGENT_MAIN_H
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -24,6 +23,8 @@
 #include "cenote/cenote.h"
 #include "ipc/broker_int.h"
 #include "ipc/client_int.h"
+#include "ipc/step.h"
+#include "tests/files.h"
 
 enum { AGENT_MANY = 64 };
 
@@ -336,13 +337,7 @@ static cen_status agent_list(agent_state *s, const agent_words *w) {
 
 /* held: open descriptors, and mapped pages of the host backend. */
 static cen_status agent_held(agent_state *s, const agent_words *w) {
-    DIR *folder = opendir("/proc/self/fd");
-    while (folder && readdir(folder)) {
-        s->a++;
-    }
-    if (folder) {
-        closedir(folder);
-    }
+    s->a = files_of(getpid());
     FILE *maps = fopen("/proc/self/maps", "r");
     char line[512];
     while (maps && fgets(line, sizeof line, maps)) {

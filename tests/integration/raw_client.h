@@ -2,7 +2,6 @@
 #ifndef TESTS_INTEGRATION_RAW_CLIENT_H
 #define TESTS_INTEGRATION_RAW_CLIENT_H
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -20,6 +19,7 @@
 
 #include "cenote/log.h"
 #include "ipc/wire.h"
+#include "tests/files.h"
 
 enum { RAW_PAGE = 65536, RAW_PATIENCE_S = 20 };
 
@@ -264,20 +264,6 @@ typedef struct server {
     char folder[64], path[96];
     unsigned files; /* that it has open without a client */
 } server;
-
-static unsigned files_of(pid_t pid) {
-    char path[64];
-    unsigned count = 0;
-    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
-    DIR *folder = opendir(path);
-    while (folder && readdir(folder)) {
-        count++;
-    }
-    if (folder) {
-        closedir(folder);
-    }
-    return count;
-}
 
 /* Runs a broker in this process until it is killed. Writes a byte to `ready` when it listens. */
 static void serve(const cen_broker_options *options, rlim_t files, int ready) {

@@ -1,15 +1,14 @@
 /* Sharing through a broker, between processes that end well. */
 #include "tests/integration/agent.h"
 
+#include <libgen.h>
 #include <sys/stat.h>
 
 enum { NEW_VERSION = CEN_SHARE_NEW_VERSION, REVOKED = CEN_SHARE_REVOKED, IDLE = CEN_SHARE_IDLE };
 
-#define SET      (8ull << 20)
-#define PAGE     (2ull << 20)
-#define BLOCK    (6ull << 20)
-#define SOON_MS  5000
-#define U(value) ((unsigned long long)(value))
+#define SET   (8ull << 20)
+#define PAGE  (2ull << 20)
+#define BLOCK (6ull << 20)
 
 /* A broker, a publisher with one block of a set, and a reader. */
 typedef struct world {
@@ -30,28 +29,6 @@ static void stop(world *w) {
     agent_end(&w->reader);
     agent_end(&w->publisher);
     agent_broker_stop(&w->broker);
-}
-
-/* Waits until the broker lists so many. */
-static void until_listed(agent *g, const char *what, uint64_t count) {
-    for (int ms = 0; ms < SOON_MS; ms++) {
-        OK(agent_ask(g, "list %s", what));
-        if (g->a == count) {
-            return;
-        }
-        usleep(1000);
-    }
-    fail_msg("%llu %s, not %llu", U(g->a), what, U(count));
-}
-
-static void until_allocated(agent *g, uint64_t bytes) {
-    for (int ms = 0; ms < SOON_MS; ms++) {
-        if (!agent_ask(g, "alloc %llu", U(bytes))) {
-            return;
-        }
-        usleep(1000);
-    }
-    fail_msg("the block was not given back");
 }
 
 static void an_export_is_read(void **state) {
@@ -75,12 +52,12 @@ static void an_export_is_read(void **state) {
     OK(agent_ask(&w.publisher, "fill 0 %d", 0x17));
     OK(agent_ask(&w.reader, "peek 2 2"));
     assert_int_equal(w.reader.a, 0x17171717);
-    until_listed(&w.reader, "leases", 1);
+    agent_until_listed(&w.reader, "leases", 1);
     OK(agent_ask(&w.reader, "close 0"));
     OK(agent_ask(&w.reader, "close 2"));
     OK(agent_ask(&w.reader, "peek 1 0"));
     OK(agent_ask(&w.reader, "close 1"));
-    until_listed(&w.reader, "leases", 0);
+    agent_until_listed(&w.reader, "leases", 0);
     stop(&w);
 }
 
@@ -211,21 +188,52 @@ static void what_is_revoked_is_said_to_readers(void **state) {
     stop(&w);
 }
 
+/* The exit status of this build's `cenote revoke`. */
+static int run_revoke(const char *words) {
+    char self[512] = "", command[1024];
+    assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    snprintf(command, sizeof command, "'%s/cenote' revoke --socket '%s' %s 2>/dev/null",
+             dirname(self), agent_path, words);
+    int status = system(command);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void the_command_takes_back(void **state) {
+    world w = start();
+    char id[32];
+    OK(agent_ask(&w.publisher, "export model - 0"));
+    OK(agent_ask(&w.reader, "open model 0 0"));
+    assert_int_equal(run_revoke("model@2 other"), 1);
+    OK(agent_ask(&w.publisher, "open model 0 0"));
+    assert_int_equal(run_revoke("--withdraw model@1"), 0);
+    FAILS(CEN_ERR_NOT_FOUND, agent_ask(&w.publisher, "open model 0 0"));
+    OK(agent_ask(&w.reader, "info 0"));
+    assert_string_equal(w.reader.text, "."); /* not told to close it */
+    OK(agent_ask(&w.publisher, "export model - 0"));
+    snprintf(id, sizeof id, "'#%llx'", U(w.publisher.a));
+    OK(agent_ask(&w.reader, "open model 0 0"));
+    assert_int_equal(run_revoke(id), 0);
+    OK(agent_ask(&w.reader, "notice %d %d", REVOKED, SOON_MS));
+    assert_int_equal(w.reader.a, w.publisher.a);
+    stop(&w);
+}
+
 static void a_free_waits_for_the_lease(void **state) {
     world w = start();
     OK(agent_ask(&w.publisher, "export model - 0"));
     OK(agent_ask(&w.reader, "open model 0 0"));
     OK(agent_ask(&w.publisher, "free 0"));
     FAILS(CEN_ERR_DOUBLE_FREE, agent_ask(&w.publisher, "free 0"));
-    until_listed(&w.publisher, "exports", 1);
+    agent_until_listed(&w.publisher, "exports", 1);
     usleep(20000);
     FAILS(CEN_ERR_DEVICE_MEMORY, agent_ask(&w.publisher, "alloc %llu", BLOCK));
     FAILS(CEN_ERR_NOT_FOUND, agent_ask(&w.publisher, "open model 0 0"));
     OK(agent_ask(&w.reader, "peek 0 0"));
     assert_int_equal(w.reader.a, 0x42424242);
     OK(agent_ask(&w.reader, "close 0"));
-    until_allocated(&w.publisher, BLOCK);
-    until_listed(&w.publisher, "exports", 0);
+    agent_until_allocated(&w.publisher, BLOCK);
+    agent_until_listed(&w.publisher, "exports", 0);
     stop(&w);
 }
 
@@ -242,7 +250,7 @@ static void a_parcel_has_one_receiver(void **state) {
     OK(agent_ask(&w.reader, "peek 0 0"));
     assert_int_equal(w.reader.a, 0x42424242);
     OK(agent_ask(&w.reader, "close 0"));
-    until_allocated(&w.publisher, BLOCK);
+    agent_until_allocated(&w.publisher, BLOCK);
     stop(&w);
 }
 
@@ -309,7 +317,7 @@ static void nothing_is_left_of_what_ended(void **state) {
         OK(agent_ask(&w.reader, "open model 0 0"));
         OK(agent_ask(&w.reader, "peek %d 0", i));
         OK(agent_ask(&w.reader, "close %d", i));
-        until_listed(&w.reader, "leases", 0);
+        agent_until_listed(&w.reader, "leases", 0);
         usleep(50000); /* the end of a lease is told, and its set unmapped, by different threads */
         OK(agent_ask(&w.reader, "held"));
         fds = i ? fds : w.reader.a; /* a driver opens files of its own the first time */
@@ -328,9 +336,9 @@ static void nothing_is_left_of_what_ended(void **state) {
     assert_true(w.publisher.a >= before + SET || !agent_on_host());
     OK(agent_ask(&w.reader, "peek 3 0"));
     assert_int_equal(w.reader.a, 0x42424242);
-    until_listed(&w.reader, "sets", 1);
+    agent_until_listed(&w.reader, "sets", 1);
     OK(agent_ask(&w.reader, "close 3"));
-    until_listed(&w.reader, "sets", 0);
+    agent_until_listed(&w.reader, "sets", 0);
     stop(&w);
 }
 
@@ -374,6 +382,7 @@ static const struct CMUnitTest tests[] = {
     AGENT_TEST(ten_thousand_items_are_one_export),
     AGENT_TEST(what_is_withdrawn_opens_no_more),
     AGENT_TEST(what_is_revoked_is_said_to_readers),
+    AGENT_TEST(the_command_takes_back),
     AGENT_TEST(a_free_waits_for_the_lease),
     AGENT_TEST(a_parcel_has_one_receiver),
     AGENT_TEST(writing_is_asked_for),

@@ -1,24 +1,22 @@
 /* A producer, a consumer and the broker are killed, each at every step of the protocol that it goes
  * through, and at random times. The others go on to their end: what they read is right, every call
  * ends with a status that belongs there, and nothing is left of whom was killed. */
-#include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <time.h>
 
+#include "tests/files.h"
 #include "tests/integration/agent.h"
 
 enum {
-    DIED = -1,      /* in place of an answer */
-    PLAY_S = 60,    /* for one play, else it hangs */
-    SOON_MS = 10000 /* for what comes by itself */
+    DIED = -1,  /* in place of an answer */
+    PLAY_S = 60 /* for one play, else it hangs */
 };
 
-#define BLOCK    (1ull << 20)
-#define SET      (8 * BLOCK)
-#define PAGE     (2ull << 20)
-#define U(value) ((unsigned long long)(value))
+#define BLOCK (1ull << 20)
+#define SET   (8 * BLOCK)
+#define PAGE  (2ull << 20)
 
 enum role { PRODUCER, CONSUMER, OBSERVER, BROKER, ROLES };
 static const char *const role_names[] = {"producer", "consumer", "observer", "broker"};
@@ -56,20 +54,6 @@ static void hangs(int number) {
     _exit(1);
 }
 
-static unsigned files_of(pid_t pid) {
-    char path[64];
-    unsigned count = 0;
-    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
-    DIR *folder = opendir(path);
-    while (folder && readdir(folder)) {
-        count++;
-    }
-    if (folder) {
-        closedir(folder);
-    }
-    return count;
-}
-
 static void bury(enum role role, bool may_end) {
     int status = agent_wait(&now.agents[role]);
     bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && now.may_die[role];
@@ -80,11 +64,7 @@ static void bury(enum role role, bool may_end) {
 
 static void start_broker(uint64_t arm) {
     now.agents[BROKER] = agent_start();
-    if (!agent_folder[0]) {
-        snprintf(agent_folder, sizeof agent_folder, "/tmp/cenote-test-XXXXXX");
-        assert_non_null(mkdtemp(agent_folder));
-        snprintf(agent_path, sizeof agent_path, "%s/broker.sock", agent_folder);
-    }
+    agent_choose_path();
     OK(agent_ask(&now.agents[BROKER], "serve %s %llu", agent_path, U(arm)));
     now.files = files_of(now.agents[BROKER].pid);
 }

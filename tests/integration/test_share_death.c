@@ -8,11 +8,9 @@ enum {
     BROKER_BACK = CEN_SHARE_BROKER_BACK
 };
 
-#define SET      (8ull << 20)
-#define PAGE     (2ull << 20)
-#define BLOCK    (6ull << 20)
-#define SOON_MS  10000
-#define U(value) ((unsigned long long)(value))
+#define SET   (8ull << 20)
+#define PAGE  (2ull << 20)
+#define BLOCK (6ull << 20)
 
 typedef struct world {
     agent broker, publisher, reader;
@@ -33,26 +31,6 @@ static world start(const char *flags) {
     snprintf(w.token, sizeof w.token, "%.127s", w.publisher.text);
     OK(agent_ask(&w.reader, "open model 0 0"));
     return w;
-}
-
-static void until_listed(agent *g, const char *what, uint64_t count) {
-    for (int ms = 0; ms < SOON_MS; ms++) {
-        if (!agent_ask(g, "list %s", what) && g->a == count) {
-            return;
-        }
-        usleep(1000);
-    }
-    fail_msg("%llu %s, not %llu", U(g->a), what, U(count));
-}
-
-static void until_allocated(agent *g, uint64_t bytes) {
-    for (int ms = 0; ms < SOON_MS; ms++) {
-        if (!agent_ask(g, "alloc %llu", U(bytes))) {
-            return;
-        }
-        usleep(1000);
-    }
-    fail_msg("the block was not given back");
 }
 
 static void reads(agent *g, int view, uint64_t word) {
@@ -93,9 +71,9 @@ static void a_killed_reader_lets_go(void **state) {
     OK(agent_ask(&w.publisher, "free 0"));
     FAILS(CEN_ERR_DEVICE_MEMORY, agent_ask(&w.publisher, "alloc %llu", BLOCK));
     agent_kill(&w.reader);
-    until_allocated(&w.publisher, BLOCK);
-    until_listed(&w.publisher, "leases", 0);
-    until_listed(&w.publisher, "clients", 1);
+    agent_until_allocated(&w.publisher, BLOCK);
+    agent_until_listed(&w.publisher, "leases", 0);
+    agent_until_listed(&w.publisher, "clients", 1);
 }
 
 static void a_killed_publisher_takes_nothing(void **state) {
@@ -111,7 +89,7 @@ static void a_killed_publisher_takes_nothing(void **state) {
     assert_int_equal(late.a, 1);
     assert_int_equal(late.b, 1); /* an orphan */
     OK(agent_ask(&w.reader, "close 0"));
-    until_listed(&late, "sets", 0);
+    agent_until_listed(&late, "sets", 0);
 }
 
 static void what_is_kept_outlives_its_publisher(void **state) {
@@ -119,12 +97,12 @@ static void what_is_kept_outlives_its_publisher(void **state) {
     agent_kill(&w.publisher);
     OK(agent_ask(&w.reader, "notice %d %d", GONE, SOON_MS));
     OK(agent_ask(&w.reader, "close 0"));
-    until_listed(&w.reader, "leases", 0);
+    agent_until_listed(&w.reader, "leases", 0);
     OK(agent_ask(&w.reader, "open model 0 0"));
     reads(&w.reader, 1, 0x42424242);
     OK(agent_ask(&w.reader, "withdraw %llu", w.id));
     OK(agent_ask(&w.reader, "close 1"));
-    until_listed(&w.reader, "sets", 0);
+    agent_until_listed(&w.reader, "sets", 0);
 }
 
 static void a_publisher_that_leaves_keeps_what_is_kept(void **state) {
@@ -139,8 +117,8 @@ static void a_publisher_that_leaves_keeps_what_is_kept(void **state) {
 static void a_restart_changes_nothing(int number) {
     world w = start("-");
     restart(&w, number);
-    until_listed(&w.reader, "leases", 1);
-    until_listed(&w.reader, "sets", 1);
+    agent_until_listed(&w.reader, "leases", 1);
+    agent_until_listed(&w.reader, "sets", 1);
     agent late = agent_client();
     OK(agent_ask(&late, "open model 0 %d", SOON_MS));
     assert_int_equal(late.b, w.id);
@@ -153,8 +131,8 @@ static void a_restart_changes_nothing(int number) {
     OK(agent_ask(&w.reader, "close 0"));
     OK(agent_ask(&late, "close 0"));
     OK(agent_ask(&late, "close 1"));
-    until_listed(&w.reader, "leases", 0);
-    until_listed(&w.reader, "exports", 0);
+    agent_until_listed(&w.reader, "leases", 0);
+    agent_until_listed(&w.reader, "exports", 0);
     is_not_used_again(&w);
 }
 
@@ -176,7 +154,7 @@ static void a_reader_tells_of_what_is_kept(void **state) {
     OK(agent_ask(&late, "open model 0 %d", SOON_MS));
     reads(&late, 0, 0x42424242);
     agent_kill(&w.reader);
-    until_listed(&late, "leases", 1);
+    agent_until_listed(&late, "leases", 1);
     reads(&late, 0, 0x42424242);
     OK(agent_ask(&late, "open model 0 0"));
 }
@@ -194,9 +172,9 @@ static void what_ended_meanwhile_is_not_told(void **state) {
     w.broker = agent_broker();
     OK(agent_ask(&w.reader, "notice %d %d", BROKER_BACK, SOON_MS));
     OK(agent_ask(&w.publisher, "notice %d %d", BROKER_BACK, SOON_MS));
-    until_listed(&w.reader, "leases", 0);
+    agent_until_listed(&w.reader, "leases", 0);
     FAILS(CEN_ERR_NOT_FOUND, agent_ask(&w.reader, "open model 0 0"));
-    until_listed(&w.reader, "exports", 0);
+    agent_until_listed(&w.reader, "exports", 0);
     is_not_used_again(&w);
 }
 
@@ -208,7 +186,7 @@ static void those_killed_meanwhile_hold_nothing(void **state) {
     OK(agent_ask(&w.publisher, "free 0"));
     w.broker = agent_broker();
     OK(agent_ask(&w.publisher, "notice %d %d", BROKER_BACK, SOON_MS));
-    until_listed(&w.publisher, "exports", 0);
+    agent_until_listed(&w.publisher, "exports", 0);
     is_not_used_again(&w);
 }
 
@@ -221,17 +199,17 @@ static void a_cut_off_request_leaves_nothing(void **state) {
     FAILS(CEN_ERR_IO, agent_ask(&late, "open model 0 0"));
     kill(w.broker.pid, SIGCONT);
     OK(agent_ask(&late, "notice %d %d", BROKER_BACK, SOON_MS));
-    until_listed(&w.reader, "leases", 1);
+    agent_until_listed(&w.reader, "leases", 1);
     OK(agent_ask(&late, "open model 0 0"));
-    until_listed(&w.reader, "leases", 2);
+    agent_until_listed(&w.reader, "leases", 2);
     OK(agent_ask(&late, "set %llu %llu", SET, PAGE));
     OK(agent_ask(&late, "alloc 4096"));
     kill(w.broker.pid, SIGSTOP);
     FAILS(CEN_ERR_IO, agent_ask(&late, "export other - 0"));
     kill(w.broker.pid, SIGCONT);
     OK(agent_ask(&late, "notice %d %d", BROKER_BACK, SOON_MS));
-    until_listed(&w.reader, "sets", 1);
-    until_listed(&w.reader, "exports", 1);
+    agent_until_listed(&w.reader, "sets", 1);
+    agent_until_listed(&w.reader, "exports", 1);
     OK(agent_ask(&late, "export other - 0"));
     OK(agent_ask(&w.reader, "open other 0 0"));
 }
@@ -247,17 +225,17 @@ static void take_back(const char *how, const char *flags, bool publisher_dies) {
     OK(agent_ask(&late, "%s %llu", how, w.id));
     restart(&w, SIGKILL);
     OK(agent_ask(&late, "notice %d %d", BROKER_BACK, SOON_MS));
-    until_listed(&late, "leases", 1);
+    agent_until_listed(&late, "leases", 1);
     FAILS(CEN_ERR_NOT_FOUND, agent_ask(&late, "open model 0 0"));
     FAILS(CEN_ERR_NOT_FOUND, agent_ask(&late, "open %s 0 0", w.token));
     restart(&w, SIGKILL); /* nor with the one after */
     OK(agent_ask(&late, "notice %d %d", BROKER_BACK, SOON_MS));
-    until_listed(&late, "leases", 1);
+    agent_until_listed(&late, "leases", 1);
     FAILS(CEN_ERR_NOT_FOUND, agent_ask(&late, "open model 0 0"));
     OK(agent_ask(&w.reader, "close 0"));
-    until_listed(&late, "exports", 0);
+    agent_until_listed(&late, "exports", 0);
     agent_kill(&w.publisher);
-    until_listed(&late, "sets", 0);
+    agent_until_listed(&late, "sets", 0);
 }
 
 static void what_was_taken_back_stays_so(void **state) {
@@ -278,7 +256,7 @@ static void an_older_version_stays_withdrawn(void **state) {
     assert_int_equal(other.b, 2);
     agent_kill(&other);
     restart(&w, SIGKILL);
-    until_listed(&w.reader, "leases", 1);
+    agent_until_listed(&w.reader, "leases", 1);
     FAILS(CEN_ERR_NOT_FOUND, agent_ask(&w.reader, "open model 0 0"));
 }
 
@@ -295,14 +273,14 @@ static void a_late_reader_revives_nothing(void **state) {
     OK(agent_ask(&observer, "notice %d %d", BROKER_BACK, SOON_MS));
     OK(agent_ask(&w.reader, "withdraw %llu", w.id));
     OK(agent_ask(&w.reader, "close 0"));
-    until_listed(&observer, "exports", 0);
+    agent_until_listed(&observer, "exports", 0);
     kill(late.pid, SIGCONT);
     OK(agent_ask(&late, "notice %d %d", BROKER_BACK, SOON_MS));
-    until_listed(&observer, "leases", 1);
+    agent_until_listed(&observer, "leases", 1);
     FAILS(CEN_ERR_NOT_FOUND, agent_ask(&observer, "open model 0 0"));
     reads(&late, 0, 0x42424242);
     OK(agent_ask(&late, "close 0"));
-    until_listed(&observer, "sets", 0);
+    agent_until_listed(&observer, "sets", 0);
 }
 
 /* The publisher's connection ends while the broker does not look, and the last lease, too. */
@@ -323,7 +301,7 @@ static void idle_reaches_who_was_cut_off(void **state) {
     OK(agent_ask(&w.publisher, "notice %d %d", BROKER_GONE, SOON_MS));
     kill(w.broker.pid, SIGCONT);
     OK(agent_ask(&w.publisher, "notice %d %d", BROKER_BACK, SOON_MS));
-    until_allocated(&w.publisher, BLOCK);
+    agent_until_allocated(&w.publisher, BLOCK);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -1,6 +1,8 @@
 /* Sharing over a socket, without a broker. */
 #include "tests/integration/agent.h"
 
+#define BLOCK (6 * MIB)
+
 /* A publisher and a reader with a socket between them; both know the numbers of its ends. */
 typedef struct pair {
     agent publisher, reader;
@@ -18,8 +20,8 @@ static pair start(int type) {
     agent_extra = -1;
     OK(agent_ask(&p.publisher, "connect -"));
     OK(agent_ask(&p.reader, "connect -"));
-    OK(agent_ask(&p.publisher, "set %llu %llu", 8ull << 20, 2ull << 20));
-    OK(agent_ask(&p.publisher, "alloc %llu", 6ull << 20));
+    OK(agent_ask(&p.publisher, "set %llu %llu", 8 * MIB, 2 * MIB));
+    OK(agent_ask(&p.publisher, "alloc %llu", BLOCK));
     OK(agent_ask(&p.publisher, "fill 0 %d", 0x42));
     OK(agent_ask(&p.publisher, "export model - 0 3"));
     p.id = p.publisher.a;
@@ -28,7 +30,7 @@ static pair start(int type) {
 
 static void pass(pair *p) {
     agent_say(&p->reader, "receive %d 10000", p->ends[1]);
-    OK(agent_ask(&p->publisher, "send %llu %d 10000", (unsigned long long)p->id, p->ends[0]));
+    OK(agent_ask(&p->publisher, "send %llu %d 10000", U(p->id), p->ends[0]));
     OK(agent_hear(&p->reader));
 }
 
@@ -82,14 +84,9 @@ static void a_free_waits_for_the_reader(void **state) {
     pass(&p);
     OK(agent_ask(&p.publisher, "free 0"));
     usleep(20000);
-    FAILS(CEN_ERR_DEVICE_MEMORY, agent_ask(&p.publisher, "alloc %llu", 6ull << 20));
+    FAILS(CEN_ERR_DEVICE_MEMORY, agent_ask(&p.publisher, "alloc %llu", BLOCK));
     OK(agent_ask(&p.reader, "close 0"));
-    int status = CEN_ERR_DEVICE_MEMORY;
-    for (int i = 0; i < 2000 && status; i++) {
-        usleep(1000);
-        status = agent_ask(&p.publisher, "alloc %llu", 6ull << 20);
-    }
-    OK(status);
+    agent_until_allocated(&p.publisher, BLOCK);
     stop(&p);
 }
 
@@ -98,7 +95,7 @@ static void a_killed_reader_leaves_its_blocks_unused(void **state) {
     pass(&p);
     OK(agent_ask(&p.publisher, "free 0"));
     agent_kill(&p.reader);
-    OK(agent_ask(&p.publisher, "alloc %llu", 2ull << 20)); /* what was free is */
+    OK(agent_ask(&p.publisher, "alloc %llu", 2 * MIB)); /* what was free is */
     for (int i = 0; i < 50; i++) {
         usleep(2000);
         FAILS(CEN_ERR_DEVICE_MEMORY, agent_ask(&p.publisher, "alloc 512"));
@@ -164,8 +161,7 @@ static void half_a_message_is_refused(void **state) {
 /* Nobody reads, or nobody answers: the sender gives up, and its blocks stay its own. */
 static void a_sender_does_not_wait_for_ever(void **state) {
     pair p = start(SOCK_STREAM);
-    FAILS(CEN_ERR_IO,
-          agent_ask(&p.publisher, "send %llu %d 50", (unsigned long long)p.id, p.ends[0]));
+    FAILS(CEN_ERR_IO, agent_ask(&p.publisher, "send %llu %d 50", U(p.id), p.ends[0]));
     /* what came late is of a sender that gave up */
     FAILS(CEN_ERR_TRUNCATED, agent_ask(&p.reader, "receive %d 1000", p.ends[1]));
     stop(&p);

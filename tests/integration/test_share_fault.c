@@ -1,6 +1,5 @@
 /* Through a broker in this process: whatever call fails on the client's side, nothing is left of
  * it, neither here nor at the broker, and the next try succeeds. */
-#include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +14,7 @@
 
 #include "base/fault.h"
 #include "cenote/cenote.h"
+#include "tests/files.h"
 
 #define OK(call) assert_int_equal((call), CEN_OK)
 #define MIB      ((uint64_t)1 << 20)
@@ -65,16 +65,6 @@ static uint64_t free_bytes(cen_device *device) {
     uint64_t now, total;
     OK(cen_device_mem_info(device, &now, &total));
     return now;
-}
-
-static unsigned open_files(void) {
-    unsigned count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (readdir(folder)) {
-        count++;
-    }
-    closedir(folder);
-    return count;
 }
 
 static cen_status connect_to(const world *w, cen_share **share) {
@@ -197,16 +187,16 @@ static void files_that_fail_leave_nothing(void **state) {
 
 static void no_files_are_left(void **state) {
     world *w = *state;
-    unsigned files = open_files();
+    unsigned files = files_of(getpid());
     for (int n = 1; n < 60; n++) {
         (void)share_once(w, n, CENI_FAULT_IO);
         (void)share_once(w, n, CENI_FAULT_HOST_MEMORY);
     }
     assert_nothing_listed(w, 0);
-    for (int ms = 0; ms < 5000 && open_files() != files; ms++) {
+    for (int ms = 0; ms < 5000 && files_of(getpid()) != files; ms++) {
         usleep(1000); /* the broker closes those of connections that ended */
     }
-    assert_int_equal(open_files(), files);
+    assert_int_equal(files_of(getpid()), files);
 }
 
 int main(void) {

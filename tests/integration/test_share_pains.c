@@ -3,12 +3,10 @@
 
 #include "tests/integration/agent.h"
 
-#define SET      (64ull << 20)
-#define PAGE     (2ull << 20)
-#define BLOCK    (48ull << 20) /* there is no room for two */
-#define SOON_MS  10000
-#define WORD     0x42424242
-#define U(value) ((unsigned long long)(value))
+#define SET   (64ull << 20)
+#define PAGE  (2ull << 20)
+#define BLOCK (48ull << 20) /* there is no room for two */
+#define WORD  0x42424242
 
 typedef struct world {
     agent broker, producer, consumer;
@@ -38,23 +36,7 @@ static void reads(agent *g, int view) {
     assert_int_equal(g->a, WORD);
 }
 
-static void until(agent *g, const char *command, uint64_t a) {
-    for (int ms = 0; agent_ask(g, "%s", command) || (a != UINT64_MAX && g->a != a); ms++) {
-        if (ms == SOON_MS) {
-            fail_msg("%s: %d, %llu", command, g->status, U(g->a));
-        }
-        usleep(1000);
-    }
-}
-
-/* The block can be had again, once the last lease has ended. */
-static void until_allocated(agent *g) {
-    char command[32];
-    snprintf(command, sizeof command, "alloc %llu", BLOCK);
-    until(g, command, UINT64_MAX);
-}
-
-static void pain_1_a_producer_dies_and_consumers_keep_everything(void **state) {
+static void a_producer_dies_and_consumers_keep_everything(void **state) {
     world w = start();
     OK(agent_ask(&w.consumer, "open model 0 0"));
     agent_kill(&w.producer);
@@ -66,7 +48,7 @@ static void pain_1_a_producer_dies_and_consumers_keep_everything(void **state) {
     reads(&w.consumer, 0);
 }
 
-static void pain_2_nobody_looks_into_another_process(void **state) {
+static void nobody_looks_into_another_process(void **state) {
     agent denied = agent_start();
     if (agent_ask(&denied, "deny")) {
         print_message("[  REASON  ] calls cannot be denied here\n");
@@ -102,7 +84,7 @@ static uint64_t addresses_of(pid_t pid) {
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static void pain_3_an_import_takes_addresses_for_its_set_alone(void **state) {
+static void an_import_takes_addresses_for_its_set_alone(void **state) {
     assert_int_equal(setenv("MALLOC_ARENA_MAX", "1", 1), 0); /* else each thread reserves some */
     world w = start();
     assert_int_equal(unsetenv("MALLOC_ARENA_MAX"), 0);
@@ -124,7 +106,7 @@ static void pain_3_an_import_takes_addresses_for_its_set_alone(void **state) {
     }
 }
 
-static void pain_4_what_cannot_be_exported_is_said_and_has_a_way(void **state) {
+static void what_cannot_be_exported_is_said_and_has_a_way(void **state) {
     world w = start();
     FAILS(CEN_ERR_FOREIGN_POINTER, agent_ask(&w.producer, "foreign"));
     if (!strstr(w.producer.text, "item 0") || !strstr(w.producer.text, "no live block")) {
@@ -138,18 +120,18 @@ static void pain_4_what_cannot_be_exported_is_said_and_has_a_way(void **state) {
     reads(&w.consumer, 0);
 }
 
-static void pain_5_what_is_never_opened_does_not_stay(void **state) {
+static void what_is_never_opened_does_not_stay(void **state) {
     world w = {.broker = agent_broker()};
     produce(&w, "-", "-"); /* a token that went astray */
     OK(agent_ask(&w.producer, "withdraw %llu", w.id));
     OK(agent_ask(&w.producer, "free 0"));
-    until_allocated(&w.producer);
+    agent_until_allocated(&w.producer, BLOCK);
     /* A parcel, whose sender dies. */
     OK(agent_ask(&w.producer, "export - 1t 1"));
     agent_kill(&w.producer);
     w.consumer = agent_client();
-    until(&w.consumer, "list sets", 0);
-    until(&w.consumer, "list exports", 0);
+    agent_until(&w.consumer, "list sets", 0);
+    agent_until(&w.consumer, "list exports", 0);
 }
 
 /* What the producer goes through to free a block, `others` exports being open. */
@@ -165,7 +147,7 @@ static uint64_t steps_of_a_free(int others) {
     OK(agent_ask(&producer, "arm 0"));
     OK(agent_ask(&producer, "free 0"));
     OK(agent_ask(&consumer, "close 0"));
-    until(&producer, "alloc 4096", UINT64_MAX);
+    agent_until_allocated(&producer, 4096);
     OK(agent_ask(&producer, "steps"));
     uint64_t steps = producer.a;
     agent_kill(&producer);
@@ -174,28 +156,28 @@ static uint64_t steps_of_a_free(int others) {
     return steps;
 }
 
-static void pain_6_a_free_looks_at_no_other_blocks(void **state) {
+static void a_free_looks_at_no_other_blocks(void **state) {
     uint64_t few = steps_of_a_free(1);
     assert_true(few > 0);
     assert_int_equal(steps_of_a_free(31), few);
 }
 
-static void pain_7_the_memory_of_a_killed_client_is_let_go(void **state) {
+static void the_memory_of_a_killed_client_is_let_go(void **state) {
     world w = start();
     OK(agent_ask(&w.consumer, "open model 0 0"));
     OK(agent_ask(&w.producer, "free 0"));
     FAILS(CEN_ERR_DEVICE_MEMORY, agent_ask(&w.producer, "alloc %llu", BLOCK));
     agent_kill(&w.consumer);
-    until_allocated(&w.producer);
-    until(&w.producer, "list leases", 0);
-    until(&w.producer, "list clients", 1);
+    agent_until_allocated(&w.producer, BLOCK);
+    agent_until(&w.producer, "list leases", 0);
+    agent_until(&w.producer, "list clients", 1);
     /* The producer's, too. */
     w.consumer = agent_client();
     agent_kill(&w.producer);
-    until(&w.consumer, "list sets", 0);
+    agent_until(&w.consumer, "list sets", 0);
 }
 
-static void pain_8_imports_are_given_up_while_the_process_lives(void **state) {
+static void imports_are_given_up_while_the_process_lives(void **state) {
     world w = start();
     OK(agent_ask(&w.consumer, "held"));
     uint64_t files = w.consumer.a, maps = w.consumer.b;
@@ -204,13 +186,13 @@ static void pain_8_imports_are_given_up_while_the_process_lives(void **state) {
     OK(agent_ask(&w.consumer, "held"));
     assert_true(w.consumer.a > files);
     OK(agent_ask(&w.consumer, "close 0"));
-    until(&w.consumer, "held", files);
+    agent_until(&w.consumer, "held", files);
     assert_int_equal(w.consumer.b, maps);
     OK(agent_ask(&w.producer, "free 0"));
-    until_allocated(&w.producer);
+    agent_until_allocated(&w.producer, BLOCK);
 }
 
-static void pain_9_isolated_namespaces_share(void **state) {
+static void isolated_namespaces_share(void **state) {
     if (!agent_can_isolate()) {
         print_message("[  REASON  ] namespaces cannot be made here\n");
         skip();
@@ -225,7 +207,7 @@ static void pain_9_isolated_namespaces_share(void **state) {
     OK(agent_ask(&w.producer, "free 0"));
     FAILS(CEN_ERR_DEVICE_MEMORY, agent_ask(&w.producer, "alloc %llu", BLOCK));
     agent_kill(&inside);
-    until_allocated(&w.producer);
+    agent_until_allocated(&w.producer, BLOCK);
     /* And it shares with those outside. */
     agent_isolated = true;
     produce(&w, "inside", "-");
@@ -250,7 +232,7 @@ static void run_holders(char *text, size_t size) {
     assert_int_equal(pclose(pipe), 0);
 }
 
-static void pain_10_orphans_are_named(void **state) {
+static void orphans_are_named(void **state) {
     static char text[1 << 16];
     char pid[64];
     world w = start();
@@ -268,16 +250,16 @@ static void pain_10_orphans_are_named(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    AGENT_TEST(pain_1_a_producer_dies_and_consumers_keep_everything),
-    AGENT_TEST(pain_2_nobody_looks_into_another_process),
-    AGENT_TEST(pain_3_an_import_takes_addresses_for_its_set_alone),
-    AGENT_TEST(pain_4_what_cannot_be_exported_is_said_and_has_a_way),
-    AGENT_TEST(pain_5_what_is_never_opened_does_not_stay),
-    AGENT_TEST(pain_6_a_free_looks_at_no_other_blocks),
-    AGENT_TEST(pain_7_the_memory_of_a_killed_client_is_let_go),
-    AGENT_TEST(pain_8_imports_are_given_up_while_the_process_lives),
-    AGENT_TEST(pain_9_isolated_namespaces_share),
-    AGENT_TEST(pain_10_orphans_are_named),
+    AGENT_TEST(a_producer_dies_and_consumers_keep_everything),
+    AGENT_TEST(nobody_looks_into_another_process),
+    AGENT_TEST(an_import_takes_addresses_for_its_set_alone),
+    AGENT_TEST(what_cannot_be_exported_is_said_and_has_a_way),
+    AGENT_TEST(what_is_never_opened_does_not_stay),
+    AGENT_TEST(a_free_looks_at_no_other_blocks),
+    AGENT_TEST(the_memory_of_a_killed_client_is_let_go),
+    AGENT_TEST(imports_are_given_up_while_the_process_lives),
+    AGENT_TEST(isolated_namespaces_share),
+    AGENT_TEST(orphans_are_named),
 };
 
 AGENT_MAIN(tests)

@@ -16,7 +16,7 @@ enum ceni_cuda_kind {
     CENI_CUDA_NOTHING,
     CENI_CUDA_STREAM,
     CENI_CUDA_EVENT, /* its "size" is one of those below */
-    CENI_CUDA_VIEW,  /* of another process's memory (ipc.c) */
+    CENI_CUDA_VIEW,  /* of another process's memory (share.c) */
     CENI_CUDA_MAPPING,
     CENI_CUDA_VA,
     CENI_CUDA_PAGE,

@@ -19,7 +19,7 @@
 #include "dev/dev.h"
 #include "dev/host/handles.h"
 #include "dev/host/host.h"
-#include "dev/host/shared.h"
+#include "dev/host/shared_event.h"
 #include "kernels/table.h"
 
 enum { HOST_DEVICES_MAX = 64 };

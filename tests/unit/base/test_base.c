@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/fault.h"
@@ -53,6 +54,20 @@ static void a_file_is_known_by_what_it_is(void **state) {
     close(other);
     close(fd);
     close(in);
+}
+
+static void a_file_is_opened_anew_with_other_rights(void **state) {
+    (void)state;
+    int fd = memfd_create("test", MFD_CLOEXEC), anew = ceni_fd_reopen(fd, O_RDONLY);
+    assert_true(fd >= 0 && anew > STDERR_FILENO && anew != fd);
+    assert_true(ceni_fd_is(anew, ceni_fd_identify(fd)));
+    assert_int_equal(fcntl(anew, F_GETFL) & O_ACCMODE, O_RDONLY);
+    assert_int_equal(fcntl(anew, F_GETFD), FD_CLOEXEC);
+    assert_int_equal(ceni_fd_reopen(-1, O_RDONLY), -1);
+    const int all[] = {fd, -1, anew};
+    ceni_fd_close_all(all, 3);
+    assert_int_equal(fcntl(fd, F_GETFD), -1);
+    assert_int_equal(fcntl(anew, F_GETFD), -1);
 }
 
 typedef struct sink {
@@ -209,6 +224,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_status_has_a_name_and_a_text),
         cmocka_unit_test(a_file_is_known_by_what_it_is),
+        cmocka_unit_test(a_file_is_opened_anew_with_other_rights),
         cmocka_unit_test(a_message_reaches_the_sink_up_to_its_level),
         cmocka_unit_test(the_last_error_is_the_threads_and_told_once),
         cmocka_unit_test(an_array_grows_and_stays_when_it_cannot),

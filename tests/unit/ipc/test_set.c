@@ -1,6 +1,5 @@
 /* Sets, blocks and exports of one process, over a connection without a broker; and that no failure
  * of memory, I/O or the device leaves anything behind. */
-#include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +16,7 @@
 #include "base/fault.h"
 #include "cenote/cenote.h"
 #include "dev/dev.h"
+#include "tests/files.h"
 
 #define OK(call)            assert_int_equal((call), CEN_OK)
 #define FAILS(status, call) assert_int_equal((call), (status))
@@ -72,16 +72,6 @@ static uint64_t free_bytes(cen_device *device) {
     uint64_t now, total;
     OK(cen_device_mem_info(device, &now, &total));
     return now;
-}
-
-static unsigned open_files(void) {
-    unsigned count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (readdir(folder)) {
-        count++;
-    }
-    closedir(folder);
-    return count;
 }
 
 static cen_share_item item_of(const char *name, cen_addr addr, uint64_t bytes) {
@@ -339,7 +329,7 @@ typedef void (*arm_fn)(cen_device *from, cen_device *to, int which, int64_t n);
  * that the calls do not reach, which is the number of calls. */
 static int sweep(cen_device *from, cen_device *to, arm_fn arm, int which) {
     uint64_t bytes[2] = {free_bytes(from), free_bytes(to)};
-    unsigned files = open_files();
+    unsigned files = files_of(getpid());
     int n = 0, failed = 0, well = 0;
     while (well < 8 && n < 500) { /* threads interleave: not each run makes as many calls */
         arm(from, to, which, ++n);
@@ -347,7 +337,8 @@ static int sweep(cen_device *from, cen_device *to, arm_fn arm, int which) {
         arm(from, to, which, 0);
         OK(cen_stream_sync(from, 0)); /* records under way hold their event's file */
         OK(cen_stream_sync(to, 0));
-        if (free_bytes(from) != bytes[0] || free_bytes(to) != bytes[1] || open_files() != files) {
+        if (free_bytes(from) != bytes[0] || free_bytes(to) != bytes[1] ||
+            files_of(getpid()) != files) {
             fail_msg("with call %d of %d failing (%s), something is left", n, which,
                      cen_status_name(status));
         }

@@ -239,7 +239,7 @@ static void exports_and_sets_are_refused(void **state) {
     refused(0, CENI_WIRE_REQUEST, "without its flag");
     a_publish(0, 0, "x", NULL)->directory_size = CENI_WIRE_INLINE_MAX + 1;
     refused(0, CENI_WIRE_REQUEST, "directory of 4097");
-    a_publish(CENI_WIRE_DIRECTORY_FD, 0, "x", NULL)->directory_size = CENI_WIRE_DIRECTORY_MAX + 1;
+    a_publish(CENI_WIRE_DIRECTORY_FD, 0, "x", NULL)->directory_size = CENI_DIRECTORY_MAX + 1;
     refused(1, CENI_WIRE_REQUEST, "directory of");
     a_publish(CENI_WIRE_DIRECTORY_FD, 0, "x", NULL);
     refused(0, CENI_WIRE_REQUEST, "1 to 1 belong");

@@ -1,7 +1,7 @@
 /* Events that processes share: a page with counters, in a memfd. The exporter writes it, importers
  * read it and wait on it with a futex. All but ceni_host_shared_pause: `run` is held. */
-#ifndef CENI_HOST_SHARED_H
-#define CENI_HOST_SHARED_H
+#ifndef CENI_HOST_SHARED_EVENT_H
+#define CENI_HOST_SHARED_EVENT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -14,12 +14,11 @@
  * What is handed out is read-only, of a file that only its user may open for writing, so no reader
  * of another user can forge a completion. An importer trusts the page in nothing but how long to
  * wait; the file's size is sealed, so reading it cannot fail. */
-#include "dev/host/shared.h"
+#include "dev/host/shared_event.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -27,6 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "dev/host/host_int.h"
 
 enum { PAGE_BYTES = 4096, PAGE_MAGIC = 0x6e654563 };
@@ -89,13 +89,12 @@ static cen_status map_page(int fd, int protection, event_page **page) {
 /* The file, sealed and locked, and its second description. */
 static cen_status make_file(int *fd, int *handed_out) {
     struct flock lock = whole_file(F_WRLCK);
-    char path[32];
-    int made = memfd_create("cenote-event", MFD_CLOEXEC | MFD_ALLOW_SEALING), other = -1;
+    int made = ceni_fd_move(memfd_create("cenote-event", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    int other = -1;
     if (made >= 0 && !ftruncate(made, PAGE_BYTES) && !fchmod(made, 0644) &&
         !fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) &&
         !fcntl(made, F_OFD_SETLK, &lock)) {
-        snprintf(path, sizeof path, "/proc/self/fd/%d", made);
-        other = open(path, O_RDONLY | O_CLOEXEC);
+        other = ceni_fd_reopen(made, O_RDONLY);
     }
     if (other < 0) {
         cen_status status = ceni_host_fd_failed("a shared event", errno);
