@@ -49,22 +49,24 @@ size_t ceni_chain_sizes(uint64_t from, uint64_t to, uint64_t line, uint64_t *siz
     return count;
 }
 
-/* A level's latency is that of its smallest size. It ends at the last size that is served at up to
- * 1.2 times that; sizes behind it are a mix of two levels as long as each is over 1.12 times the
- * one before. */
+/* A level shows as three sizes or more, so a factor of two, whose latencies are at most 1.2 times
+ * the first one's; it ends with the last of them. Sizes between two such are a mix of both. */
 size_t ceni_steps_find(const cen_probe_step *steps, size_t count, uint64_t *ends, size_t room) {
+    enum { LEAST = 3 };
     size_t found = 0;
-    for (size_t i = 0; i < count;) {
-        double level = steps[i].ns;
-        size_t end = i;
-        while (end + 1 < count && steps[end + 1].ns <= 1.2 * level) {
+    for (size_t i = 0; i < count && found < room;) {
+        size_t end = i + 1;
+        while (end < count && steps[end].ns <= 1.2 * steps[i].ns) {
             end++;
         }
-        if (end + 1 >= count || found == room) {
+        if (end == count) {
             break;
         }
-        ends[found++] = steps[end].bytes;
-        for (i = end + 1; i + 1 < count && steps[i + 1].ns > 1.12 * steps[i].ns; i++) {
+        if (end - i >= LEAST) {
+            ends[found++] = steps[end - 1].bytes;
+            i = end;
+        } else {
+            i++;
         }
     }
     return found;
