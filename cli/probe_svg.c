@@ -64,21 +64,23 @@ static void draw_latencies(FILE *out, const cen_probe_device *d, double top) {
         text(out, LEFT, top + TOP + 20, "start", "latencies by size: not measured");
         return;
     }
-    low = pow(10, floor(log10(low)));
-    high = pow(10, ceil(log10(high)));
-    high = high > low ? high : 10 * low;
-    double from = (double)d->steps[0].bytes, to = (double)d->steps[d->step_count - 1].bytes;
-    for (double n = low; n <= high * 1.001; n *= 10) {
-        double y = floor_y - tall * place(n, low, high);
+    int first = (int)floor(log10(low)), last = (int)ceil(log10(high));
+    last = last > first ? last : first + 1;
+    low = pow(10, first);
+    high = pow(10, last);
+    uint64_t begin = d->steps[0].bytes, end = d->steps[d->step_count - 1].bytes;
+    double from = (double)begin, to = (double)end;
+    for (int power = first; power <= last; power++) {
+        double n = pow(10, power), y = floor_y - tall * place(n, low, high);
         char label[32];
         snprintf(label, sizeof label, "%g ns", n);
         line(out, LEFT, y, LEFT + PLOT, y, "grid");
         text(out, LEFT - 6, y + 4, "end", label);
     }
-    for (double n = from; n <= to; n *= 16) {
-        double x = LEFT + PLOT * place(n, from, to);
+    for (uint64_t n = begin; n <= end && n <= UINT64_MAX / 16; n *= 16) {
+        double x = LEFT + PLOT * place((double)n, from, to);
         line(out, x, floor_y, x, floor_y + 5, "axis");
-        text(out, x, floor_y + 18, "middle", size_name(n));
+        text(out, x, floor_y + 18, "middle", size_name((double)n));
     }
     fputs("<polyline class=\"curve\" points=\"", out);
     for (size_t i = 0; i < d->step_count; i++) {

@@ -68,7 +68,7 @@ CENI_RANGES(chase_lines) {
 }
 
 CENI_TWIN(chase_shared) {
-    uint32_t words[CENI_SHARED_BYTES_MAX / 4], count = ceni_arg32(args, 0) / 4, at = 0;
+    uint32_t words[CENI_SHARED_BYTES_MAX / 4] = {0}, count = ceni_arg32(args, 0) / 4, at = 0;
     uint64_t steps = ceni_arg64(args, 1) / CENI_CHASE_BATCH;
     for (uint32_t i = 0; i < count; i++) {
         words[i] = (i + 17) % count * 4;

@@ -22,14 +22,15 @@ static void put(ceni_gpu *gpu, const ceni_gpu_work *work, const char *level, con
 /* Reads, writes, copies and triads of `bytes` in all, which the level holds. */
 static void measure_accesses(ceni_gpu *gpu, const char *level, uint64_t bytes) {
     uint64_t rounds, half = bytes / 2 / 512 * 512, third = bytes / 3 / 512 * 512;
+    uint64_t whole = bytes / 16 * 16;
     cen_addr first = gpu->memory, second = first + half, b = first + third, c = b + third;
     uint32_t value = 3;
     float scale = 1.5f;
     const cen_launch shape = ceni_gpu_shape(gpu, BLOCKS, THREADS, 0);
     const ceni_gpu_work read = {"cen_read", shape,   {&first, &bytes, &rounds, &gpu->out},
-                                4,          &rounds, (double)(bytes / 16 * 16)};
+                                4,          &rounds, (double)whole};
     const ceni_gpu_work write = {"cen_write", shape,   {&first, &value, &bytes, &rounds},
-                                 4,           &rounds, (double)(bytes / 16 * 16)};
+                                 4,           &rounds, (double)whole};
     const ceni_gpu_work copy = {"cen_copy", shape,   {&first, &second, &half, &rounds},
                                 4,          &rounds, 2 * (double)half};
     const ceni_gpu_work triad = {

@@ -57,16 +57,22 @@ static void touch(void *arg, uint32_t i) {
     memset(w->data + i * w->slice, 0, w->slice);
 }
 
+/* Whether the job takes so long each of three times: once may be because a thread is late. */
+static bool lasts(ceni_crew *crew, void (*job)(void *, uint32_t), void *arg, double seconds) {
+    for (int i = 0; i < 3; i++) {
+        if (ceni_crew_run(crew, job, arg) < seconds) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* The rounds that take so long that beginning and end do not count. */
 static uint64_t calibrate(ceni_crew *crew, void (*job)(void *, uint32_t), void *arg,
                           uint64_t *rounds, bool quick) {
-    double enough = quick ? 0.0002 : 0.01;
-    for (*rounds = 1; *rounds < (uint64_t)1 << 32; *rounds *= 2) {
-        /* Three times: a run may take long because a thread is late, and no more. */
-        if (ceni_crew_run(crew, job, arg) >= enough && ceni_crew_run(crew, job, arg) >= enough &&
-            ceni_crew_run(crew, job, arg) >= enough) {
-            break;
-        }
+    *rounds = 1;
+    while (*rounds < (uint64_t)1 << 32 && !lasts(crew, job, arg, quick ? 0.0002 : 0.01)) {
+        *rounds *= 2;
     }
     return *rounds;
 }

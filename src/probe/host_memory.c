@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -49,16 +50,19 @@ void ceni_host_memory_drop(ceni_host_memory *memory) {
 
 /* The sizes that /proc/self/smaps tells of the mapping that holds our memory. */
 uint64_t ceni_host_memory_page(const ceni_host_memory *memory) {
+    static const char key[] = "AnonHugePages:";
     char line[512];
-    unsigned long from, to, kib;
     bool ours = false, told = false;
     uint64_t huge = 0;
     FILE *file = fopen("/proc/self/smaps", "re");
     while (file && fgets(line, sizeof line, file)) {
-        if (sscanf(line, "%lx-%lx ", &from, &to) == 2) {
+        char *end;
+        uint64_t from = strtoull(line, &end, 16),
+                 to = *end == '-' ? strtoull(end + 1, NULL, 16) : 0;
+        if (to) { /* a mapping's head: "7f0000000000-7f0000200000 rw-p ..." */
             ours = from < (uintptr_t)memory->data + memory->bytes && to > (uintptr_t)memory->data;
-        } else if (ours && sscanf(line, "AnonHugePages: %lu kB", &kib) == 1) {
-            huge += (uint64_t)kib << 10;
+        } else if (ours && !strncmp(line, key, strlen(key))) {
+            huge += strtoull(line + strlen(key), NULL, 10) << 10;
             told = true;
         }
     }

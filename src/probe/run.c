@@ -42,7 +42,7 @@ static cen_status open_gpus(gpus *g) {
     if (status) {
         return status == CEN_ERR_HOST_MEMORY ? status : CEN_OK;
     }
-    g->at = ceni_calloc((size_t)count + 1, sizeof *g->at);
+    g->at = ceni_calloc((size_t)count + 1, sizeof(void *));
     if (!g->at) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_probe_run: no memory for %d devices", count);
     }
