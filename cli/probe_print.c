@@ -56,7 +56,12 @@ static void print_level(const cen_probe_level *l) {
     if (l->peak_gbps > 0 && l->bandwidth_gbps > 0) {
         snprintf(peak, sizeof peak, "%.0f%%", 100 * l->bandwidth_gbps / l->peak_gbps);
     }
-    const char *capacity = l->capacity_bytes || !l->unit_bytes ? size_text(l->capacity_bytes) : "-";
+    char capacity[40];
+    if (l->capacity_bytes || !l->unit_bytes) {
+        snprintf(capacity, sizeof capacity, "%s", size_text(l->capacity_bytes));
+    } else { /* how many there are is not known */
+        snprintf(capacity, sizeof capacity, "%s ea", size_text(l->unit_bytes));
+    }
     printf("  %-14.14s %10s %8s %4s %7s %8s %4s %6s %6s\n", l->level, capacity,
            number(l->latency_ns), spread_text(l->latency_ns, l->latency_spread),
            number(l->latency_cycles), number(l->bandwidth_gbps),
