@@ -24,6 +24,8 @@ const cli_command cli_commands[] = {
      "takes back what processes share", cmd_revoke},
     {"serve", "[--socket PATH] [--mode MODE] [--quota SIZE] [--quota-user NAME=SIZE]",
      "the broker through which processes share device memory", cmd_serve},
+    {"probe", "[--json | --csv] [--svg FILE] [--dir FOLDER] [--no-keep] [--quick]",
+     "this machine's levels of memory, measured", cmd_probe},
     {"banks",
      "--rows N --cols N [--elem BYTES] [--access row|column|transposed|strided] [--stride N] "
      "[--pad N] [--swizzle[=BITS,BASE,SHIFT]] [--json]",

@@ -82,6 +82,13 @@ if(NOT CENOTE_SANITIZE) # whose runtime an interpreter does not have
   endforeach()
 endif()
 
+# The probe of GPUs, with NVML: rows of the devices, with what only a driver tells.
+if(NOT CENOTE_CUDA_KERNELS STREQUAL "OFF" AND CENOTE_NVCC)
+  cenote_driver_test(driver_probe cenote probe --quick --no-keep --json)
+  set_tests_properties(driver_probe PROPERTIES PASS_REGULAR_EXPRESSION
+    "cenote test device 0.*\"HBM\",\"capacity_bytes\":1073741824,.*\"peak_gbps\":256.0,\"picojoules.*\"peer\",\"latency_ns")
+endif()
+
 # The conformance suite once more, on the CUDA backend over the test driver. Where there is no nvcc, an
 # image that only the test driver takes stands in for the kernels.
 file(GLOB conformance CONFIGURE_DEPENDS tests/conformance/test_*.c)

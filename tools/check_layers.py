@@ -18,7 +18,8 @@ BELOW = {
     "trace/emit": ["base"],
     "ledger/file": ["trace/emit"],
     "trace": ["trace/emit", "ledger/file"],
-    "ledger": ["trace"],
+    "ledger/nvml": ["base"],
+    "ledger": ["trace", "ledger/nvml"],
     "plan": ["base"],
     "kernels": ["base"],
     "dev": ["trace/emit", "kernels"],
@@ -32,7 +33,7 @@ BELOW = {
     "overlap": ["tier", "comm"],
     "probe/results": ["base"],
     "probe/paper": ["probe/results"],
-    "probe": ["dev", "comm", "probe/paper"],
+    "probe": ["dev", "comm", "probe/paper", "ledger/nvml"],
     "advise": ["trace", "plan", "probe/results"],
 }
 
@@ -44,6 +45,7 @@ FILES = {
     "src/trace/write": "trace/emit",
     "src/ledger/file": "ledger/file",
     "src/ledger/format.h": "ledger/file",
+    "src/ledger/nvml": "ledger/nvml",
     "src/probe/results": "probe/results",
 }
 

@@ -292,6 +292,13 @@ cen_status ceni_dev_obtainable(cen_device *device, uint64_t *bytes) {
     return status;
 }
 
+cen_status ceni_dev_get_limits(cen_device *device, ceni_dev_limits *limits) {
+    const enum ceni_dev_op op = CENI_OP_limits;
+    cen_status status = ceni_call_enter(device, op);
+    status = status ? status : ceni_call_need(limits, op, "limits");
+    return ceni_call_leave(device, op, status ? status : device->backend->limits(device, limits));
+}
+
 cen_status ceni_dev_peer_rank(cen_device *device, cen_device *peer, int *rank) {
     const enum ceni_dev_op op = CENI_OP_peer_rank;
     cen_status status = ceni_call_enter(device, op);

@@ -49,7 +49,7 @@ typedef struct ceni_legacy_handle {
     X(event_query) X(event_sync) X(event_signal) X(event_elapsed) X(copy) X(copy_peer) X(fill)     \
     X(launch) X(host_func) X(pinned_alloc) X(pinned_free) X(pinned_register)                       \
     X(pinned_unregister) X(peer_can_access) X(peer_rank) X(peer_enable) X(event_export)            \
-    X(event_import) X(legacy_export) X(legacy_open) X(legacy_close) X(dmabuf)
+    X(event_import) X(legacy_export) X(legacy_open) X(legacy_close) X(dmabuf) X(limits)
 /* clang-format on */
 
 enum ceni_dev_op {
@@ -61,6 +61,15 @@ enum ceni_dev_op {
 
 /* "page_map" and so on; "?" if out of range. */
 const char *ceni_dev_op_name(enum ceni_dev_op op);
+
+/* What a device tells of its memory beside cen_device_props; 0: it does not tell. */
+typedef struct ceni_dev_limits {
+    uint64_t l2_bytes;
+    uint64_t shared_bytes;     /* a multiprocessor */
+    uint64_t register_bytes;   /* a multiprocessor */
+    uint64_t memory_clock_khz; /* of the memory, whose bus moves two words a cycle */
+    uint32_t memory_bus_bits;
+} ceni_dev_limits;
 
 typedef struct ceni_graph ceni_graph; /* the backend's own */
 
@@ -157,6 +166,7 @@ struct ceni_backend {
                               uint64_t *bytes);
     cen_status (*legacy_close)(cen_device *device, cen_addr addr);
     cen_status (*dmabuf)(cen_device *device, cen_addr addr, uint64_t bytes, int *fd);
+    cen_status (*limits)(cen_device *device, ceni_dev_limits *limits);
 
     /* For tests (dev/capture.h); optional. */
     cen_status (*capture_begin)(cen_device *device, cen_stream stream);
@@ -252,5 +262,7 @@ cen_status ceni_dev_legacy_close(cen_device *device, cen_addr addr);
 /* A dma-buf of a range, both multiples of the host's page size (CEN_ERR_INVALID); O_CLOEXEC, the
  * caller's to close. CEN_ERR_UNSUPPORTED. */
 cen_status ceni_dev_dmabuf(cen_device *device, cen_addr addr, uint64_t bytes, int *fd);
+
+cen_status ceni_dev_get_limits(cen_device *device, ceni_dev_limits *limits);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "kernels/hierarchy.h"
 #include "kernels/memory.h"
 
 #define SIZES(...)                                                                                 \
@@ -14,6 +15,18 @@ const ceni_kernel ceni_kernels[] = {
     {"cen_pattern_u32", 3, SIZES(8, 4, 8), ceni_twin_pattern_u32, ceni_ranges_pattern_u32},
     {"cen_check_u32", 4, SIZES(8, 4, 8, 8), ceni_twin_check_u32, ceni_ranges_check_u32},
     {"cen_spin", 1, SIZES(8), ceni_twin_spin, NULL},
+    {"cen_chase", 4, SIZES(8, 8, 8, 8), ceni_twin_chase, ceni_ranges_chase},
+    {"cen_chase_l2", 4, SIZES(8, 8, 8, 8), ceni_twin_chase, ceni_ranges_chase},
+    {"cen_chase_lines", 5, SIZES(8, 8, 8, 8, 8), ceni_twin_chase_lines, ceni_ranges_chase_lines},
+    {"cen_chase_shared", 3, SIZES(4, 8, 8), ceni_twin_chase_shared, ceni_ranges_chase_shared},
+    {"cen_read", 4, SIZES(8, 8, 8, 8), ceni_twin_read, ceni_ranges_read},
+    {"cen_read_l1", 4, SIZES(8, 8, 8, 8), ceni_twin_read_l1, ceni_ranges_read},
+    {"cen_read_shared", 3, SIZES(4, 8, 8), ceni_twin_read_shared, ceni_ranges_read_shared},
+    {"cen_write", 4, SIZES(8, 4, 8, 8), ceni_twin_write, ceni_ranges_write},
+    {"cen_copy", 4, SIZES(8, 8, 8, 8), ceni_twin_copy, ceni_ranges_copy},
+    {"cen_triad", 6, SIZES(8, 8, 8, 4, 8, 8), ceni_twin_triad, ceni_ranges_triad},
+    {"cen_fma", 2, SIZES(8, 8), ceni_twin_fma, ceni_ranges_fma},
+    {"cen_fma_chain", 2, SIZES(8, 8), ceni_twin_fma_chain, ceni_ranges_fma_chain},
     {0},
 };
 

@@ -1,6 +1,7 @@
 /* Who holds what of each device: NVML's list, /proc, and the ledgers, put together. */
 #include "cenote/holders.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,8 @@
 #include "base/mem.h"
 #include "ledger/holders.h"
 #include "ledger/nvml.h"
+
+static_assert(CEN_BYTES_UNKNOWN == CENI_NVML_UNKNOWN, "one is passed on as the other");
 
 struct cen_holders {
     cen_holder_device *devices;

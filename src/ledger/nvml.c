@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cenote/holders.h"
 
 typedef unsigned nvml_result; /* an enum of theirs */
 
@@ -26,7 +25,10 @@ typedef unsigned nvml_result; /* an enum of theirs */
     X(name, (ceni_nvml_device, char *, unsigned), "nvmlDeviceGetName")                             \
     X(memory_v2, (ceni_nvml_device, nvml_memory_v2 *), "nvmlDeviceGetMemoryInfo_v2")               \
     X(memory_v1, (ceni_nvml_device, nvml_memory_v1 *), "nvmlDeviceGetMemoryInfo")                  \
-    X(process_name, (unsigned, char *, unsigned), "nvmlSystemGetProcessName")
+    X(process_name, (unsigned, char *, unsigned), "nvmlSystemGetProcessName")                      \
+    X(energy, (ceni_nvml_device, unsigned long long *), "nvmlDeviceGetTotalEnergyConsumption")     \
+    X(pcie_generation, (ceni_nvml_device, unsigned *), "nvmlDeviceGetMaxPcieLinkGeneration")       \
+    X(pcie_width, (ceni_nvml_device, unsigned *), "nvmlDeviceGetMaxPcieLinkWidth")
 
 typedef nvml_result (*list_fn)(ceni_nvml_device, unsigned *, void *);
 
@@ -316,8 +318,8 @@ static int add(process_list *list, const nvml_process_v1 *process, size_t known)
     }
     for (size_t i = known; i < list->count; i++) {
         if (list->at[i].pid == (int)process->pid) {
-            bool tells = list->at[i].bytes != CEN_BYTES_UNKNOWN && process->bytes != ULLONG_MAX;
-            list->at[i].bytes = tells ? list->at[i].bytes + process->bytes : CEN_BYTES_UNKNOWN;
+            bool tells = list->at[i].bytes != CENI_NVML_UNKNOWN && process->bytes != ULLONG_MAX;
+            list->at[i].bytes = tells ? list->at[i].bytes + process->bytes : CENI_NVML_UNKNOWN;
             return 0;
         }
     }
@@ -326,7 +328,7 @@ static int add(process_list *list, const nvml_process_v1 *process, size_t known)
     }
     list->at[list->count++] = (ceni_nvml_process){
         .pid = (int)process->pid,
-        .bytes = process->bytes == ULLONG_MAX ? CEN_BYTES_UNKNOWN : process->bytes};
+        .bytes = process->bytes == ULLONG_MAX ? CENI_NVML_UNKNOWN : process->bytes};
     return 0;
 }
 
@@ -368,6 +370,41 @@ cen_status ceni_nvml_processes(ceni_nvml_device device, ceni_nvml_process **proc
     *processes = list.at;
     *count = list.count;
     return CEN_OK;
+}
+
+cen_status ceni_nvml_energy(ceni_nvml_device device, uint64_t *millijoules, ceni_nvml_why *why) {
+    unsigned long long counted = 0;
+    cen_status status = enter(why);
+    if (status) {
+        return status;
+    }
+    status = leave(nvml.energy ? nvml.energy(device, &counted) : CENI_NVML_FUNCTION_NOT_FOUND, why,
+                   "nvmlDeviceGetTotalEnergyConsumption");
+    if (!status) {
+        *millijoules = counted;
+    }
+    return status;
+}
+
+cen_status ceni_nvml_pcie(ceni_nvml_device device, unsigned *generation, unsigned *width,
+                          ceni_nvml_why *why) {
+    unsigned g = 0, w = 0;
+    cen_status status = enter(why);
+    if (status) {
+        return status;
+    }
+    nvml_result result = CENI_NVML_FUNCTION_NOT_FOUND;
+    const char *call = "nvmlDeviceGetMaxPcieLinkGeneration";
+    if (nvml.pcie_generation && nvml.pcie_width && !(result = nvml.pcie_generation(device, &g))) {
+        result = nvml.pcie_width(device, &w);
+        call = "nvmlDeviceGetMaxPcieLinkWidth";
+    }
+    status = leave(result, why, call);
+    if (!status) {
+        *generation = g;
+        *width = w;
+    }
+    return status;
 }
 
 bool ceni_nvml_program(int pid, char *name, size_t size) {

@@ -66,9 +66,11 @@ typedef struct ceni_nvml_memory {
     uint64_t reserved; /* by the driver, beside `used`; 0 where it is counted as used */
 } ceni_nvml_memory;
 
+#define CENI_NVML_UNKNOWN UINT64_MAX
+
 typedef struct ceni_nvml_process {
     int pid;
-    uint64_t bytes; /* CEN_BYTES_UNKNOWN where the driver does not tell */
+    uint64_t bytes; /* CENI_NVML_UNKNOWN where the driver does not tell */
 } ceni_nvml_process;
 
 /* CEN_ERR_NO_DEVICE: no library, or no driver; CEN_ERR_DEVICE: the library fails. */
@@ -85,6 +87,12 @@ cen_status ceni_nvml_memory_of(ceni_nvml_device device, ceni_nvml_memory *memory
  * CEN_ERR_HOST_MEMORY, CEN_ERR_DEVICE. */
 cen_status ceni_nvml_processes(ceni_nvml_device device, ceni_nvml_process **processes,
                                size_t *count, ceni_nvml_why *why);
+/* What the device has taken since the driver was loaded. CEN_ERR_UNSUPPORTED: it has no counter. */
+cen_status ceni_nvml_energy(ceni_nvml_device device, uint64_t *millijoules, ceni_nvml_why *why);
+/* The best link between device and host: of which generation, of how many lanes.
+ * CEN_ERR_UNSUPPORTED. */
+cen_status ceni_nvml_pcie(ceni_nvml_device device, unsigned *generation, unsigned *width,
+                          ceni_nvml_why *why);
 /* The name that the driver has of a process; false: none. */
 bool ceni_nvml_program(int pid, char *name, size_t size);
 

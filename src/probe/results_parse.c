@@ -129,16 +129,58 @@ static cen_status read_list(const place *at, const json_t *object, const char *k
     return CEN_OK;
 }
 
+/* [low, high], if the key is there. */
+static cen_status read_spread(const place *at, const json_t *object, const char *key,
+                              cen_probe_spread *to) {
+    const json_t *value = json_object_get(object, key);
+    if (!value) {
+        return CEN_OK;
+    }
+    const json_t *low = json_array_get(value, 0), *high = json_array_get(value, 1);
+    double from = json_number_value(low), up_to = json_number_value(high);
+    if (json_array_size(value) != 2 || !(from > 0) || !(up_to >= from) || !isfinite(up_to)) {
+        return wrong(at, key, "a list of the lowest and the highest, both over 0, is expected");
+    }
+    *to = (cen_probe_spread){from, up_to};
+    return CEN_OK;
+}
+
+/* Numbers over 0, each if its key is there. */
+typedef struct number_key {
+    const char *key;
+    double *to;
+} number_key;
+
+static cen_status read_numbers(const place *at, const json_t *object, const number_key *keys,
+                               size_t count) {
+    cen_status status = CEN_OK;
+    for (size_t i = 0; i < count && !status; i++) {
+        status = read_number(at, object, keys[i].key, keys[i].to);
+    }
+    return status;
+}
+
 static cen_status read_level(const place *at, const json_t *object, cen_probe_level *level) {
+    const number_key numbers[] = {{"latency_ns", &level->latency_ns},
+                                  {"bandwidth_gbps", &level->bandwidth_gbps},
+                                  {"latency_cycles", &level->latency_cycles},
+                                  {"peak_gbps", &level->peak_gbps},
+                                  {"picojoules_per_byte", &level->picojoules_per_byte}};
     cen_status status = read_text(at, object, "level", level->level, sizeof level->level);
     if (!status) {
         status = read_whole(at, object, "capacity_bytes", INT64_MAX, &level->capacity_bytes);
     }
     if (!status) {
-        status = read_number(at, object, "latency_ns", &level->latency_ns);
+        status = read_whole(at, object, "unit_bytes", INT64_MAX, &level->unit_bytes);
     }
     if (!status) {
-        status = read_number(at, object, "bandwidth_gbps", &level->bandwidth_gbps);
+        status = read_numbers(at, object, numbers, sizeof numbers / sizeof *numbers);
+    }
+    if (!status) {
+        status = read_spread(at, object, "latency_spread", &level->latency_spread);
+    }
+    if (!status) {
+        status = read_spread(at, object, "bandwidth_spread", &level->bandwidth_spread);
     }
     if (!status && !level->capacity_bytes && level->latency_ns <= 0 && level->bandwidth_gbps <= 0) {
         status = wrong(at, "",
@@ -163,22 +205,66 @@ static cen_status read_rate(const place *at, const json_t *object, cen_probe_rat
                                      : wrong(at, "flops", "missing; a number over 0 is expected");
 }
 
+static cen_status read_transfer(const place *at, const json_t *object, cen_probe_transfer *t) {
+    uint64_t threads = 0;
+    cen_status status = read_text(at, object, "level", t->level, sizeof t->level);
+    if (!status) {
+        status = read_text(at, object, "access", t->access, sizeof t->access);
+    }
+    if (!status) {
+        status = read_whole(at, object, "threads", UINT32_MAX, &threads);
+    }
+    if (!status) {
+        status = read_whole(at, object, "bytes", INT64_MAX, &t->bytes);
+    }
+    if (!status) {
+        status = read_number(at, object, "gbps", &t->gbps);
+    }
+    if (!status) {
+        status = read_spread(at, object, "spread", &t->spread);
+    }
+    t->threads = (uint32_t)threads;
+    if (status || (t->bytes && t->gbps > 0)) {
+        return status;
+    }
+    return wrong(at, t->bytes ? "gbps" : "bytes", "missing; a number over 0 is expected");
+}
+
+static cen_status read_step(const place *at, const json_t *object, cen_probe_step *step) {
+    cen_status status = read_whole(at, object, "bytes", INT64_MAX, &step->bytes);
+    if (!status) {
+        status = read_number(at, object, "ns", &step->ns);
+    }
+    if (!status) {
+        status = read_spread(at, object, "spread", &step->spread);
+    }
+    if (status || (step->bytes && step->ns > 0)) {
+        return status;
+    }
+    return wrong(at, step->bytes ? "ns" : "bytes", "missing; a number over 0 is expected");
+}
+
 /* What an entry of a list is read into, by kind of list. */
 typedef union row {
     cen_probe_level level;
     cen_probe_skipped skipped;
     cen_probe_rate rate;
+    cen_probe_transfer transfer;
+    cen_probe_step step;
 } row;
 
-typedef enum rows { LEVELS, SKIPPED, RATES } rows;
+typedef enum rows { LEVELS, SKIPPED, RATES, TRANSFERS, STEPS } rows;
 static const struct {
     const char *key;
     bool needed;
+    bool named; /* rows begin with the name by which they are looked up: there is one each */
     size_t size;
 } lists[] = {
-    [LEVELS] = {"levels", true, sizeof(cen_probe_level)},
-    [SKIPPED] = {"skipped", false, sizeof(cen_probe_skipped)},
-    [RATES] = {"rates", false, sizeof(cen_probe_rate)},
+    [LEVELS] = {"levels", true, true, sizeof(cen_probe_level)},
+    [SKIPPED] = {"skipped", false, false, sizeof(cen_probe_skipped)},
+    [RATES] = {"rates", false, true, sizeof(cen_probe_rate)},
+    [TRANSFERS] = {"transfers", false, false, sizeof(cen_probe_transfer)},
+    [STEPS] = {"steps", false, false, sizeof(cen_probe_step)},
 };
 
 static cen_status read_row(const place *at, rows kind, const json_t *object, row *made) {
@@ -188,16 +274,18 @@ static cen_status read_row(const place *at, rows kind, const json_t *object, row
         return read_level(at, object, &made->level);
     case SKIPPED:
         return read_skipped(at, object, &made->skipped);
-    default:
+    case RATES:
         return read_rate(at, object, &made->rate);
+    case TRANSFERS:
+        return read_transfer(at, object, &made->transfer);
+    default:
+        return read_step(at, object, &made->step);
     }
 }
 
-/* Each row begins with its name, by which it is looked up: of levels and rates there is one each.
- */
 static cen_status check_alone(const place *at, rows kind, const char *before, size_t count,
                               const row *made) {
-    for (size_t i = 0; i < count && kind != SKIPPED; i++) {
+    for (size_t i = 0; i < count && lists[kind].named; i++) {
         if (!strcmp(before + i * lists[kind].size, (const char *)made)) {
             return wrong(at, "", "'%s' is there twice", (const char *)made);
         }
@@ -240,7 +328,7 @@ static cen_status read_rows(const place *device, rows kind, const json_t *object
 
 static cen_status read_device(const place *at, const json_t *object, cen_probe_device *device) {
     uint64_t multiprocessors = 0;
-    void *levels = NULL, *skipped = NULL, *rates = NULL;
+    void *levels = NULL, *skipped = NULL, *rates = NULL, *transfers = NULL, *steps = NULL;
     cen_status status = CEN_OK;
     if (!json_is_object(object)) {
         return wrong(at, "", "an object is expected, not %s", kind_of(object));
@@ -258,12 +346,23 @@ static cen_status read_device(const place *at, const json_t *object, cen_probe_d
         status = read_rows(at, SKIPPED, object, &skipped, &device->skipped_count);
     }
     if (!status) {
+        status = read_whole(at, object, "page_bytes", INT64_MAX, &device->page_bytes);
+    }
+    if (!status) {
         status = read_rows(at, RATES, object, &rates, &device->rate_count);
+    }
+    if (!status) {
+        status = read_rows(at, TRANSFERS, object, &transfers, &device->transfer_count);
+    }
+    if (!status) {
+        status = read_rows(at, STEPS, object, &steps, &device->step_count);
     }
     device->multiprocessors = (uint32_t)multiprocessors;
     device->levels = levels;
     device->skipped = skipped;
     device->rates = rates;
+    device->transfers = transfers;
+    device->steps = steps;
     return status;
 }
 
@@ -274,6 +373,10 @@ static cen_status read_root(const char *name, const json_t *root, cen_probe *pro
         return wrong(&at, "", "the results of a probe are an object, not %s", kind_of(root));
     }
     cen_status status = read_list(&at, root, "devices", true, CENI_RESULTS_DEVICES, &list);
+    if (!status && json_object_get(root, "date")) {
+        status = read_text(&at, root, "date", probe->date, sizeof probe->date);
+    }
+    probe->quick = json_is_true(json_object_get(root, "quick"));
     size_t n = list ? json_array_size(list) : 0;
     if (status || !n) {
         return status;
@@ -324,6 +427,8 @@ void cen_probe_free(cen_probe *probe) {
         ceni_free((void *)probe->devices[i].levels);
         ceni_free((void *)probe->devices[i].skipped);
         ceni_free((void *)probe->devices[i].rates);
+        ceni_free((void *)probe->devices[i].transfers);
+        ceni_free((void *)probe->devices[i].steps);
     }
     if (probe) {
         ceni_free(probe->devices);

@@ -206,6 +206,10 @@ static bool takes_two(const fixture *f, enum ceni_dev_op op) {
 }
 
 static cen_status call(const world *w, enum ceni_dev_op op) {
+    if (op == CENI_OP_limits) {
+        ceni_dev_limits limits;
+        return ceni_dev_get_limits(w->device, &limits);
+    }
     if (op >= CENI_OP_event_export) {
         return call_share(w, op);
     }

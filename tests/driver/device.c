@@ -72,6 +72,21 @@ cu_result cuDeviceGetAttribute(int *value, cu_enum attribute, cu_device device) 
     case CU_ATTR_MAJOR:
         *value = 9;
         break;
+    case CU_ATTR_L2_BYTES:
+        *value = 1 << 20;
+        break;
+    case CU_ATTR_SHARED_BYTES:
+        *value = 64 << 10;
+        break;
+    case CU_ATTR_REGISTERS:
+        *value = 64 << 10;
+        break;
+    case CU_ATTR_MEMORY_CLOCK: /* kHz */
+        *value = 1000000;
+        break;
+    case CU_ATTR_MEMORY_BUS:
+        *value = 1024;
+        break;
     case CU_ATTR_DMA_BUF:
     case CU_ATTR_VMM:
     case CU_ATTR_EXPORT_FD:

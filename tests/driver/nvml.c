@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tests/driver/nvml.h"
 #include "tests/driver/state.h"
@@ -213,6 +214,38 @@ nvml_result nvmlDeviceGetComputeRunningProcesses_v2(nvml_device_handle device, u
 nvml_result nvmlDeviceGetComputeRunningProcesses_v3(nvml_device_handle device, unsigned *count,
                                                     nvml_process *list) {
     return processes(device, count, list);
+}
+
+/* 1 W while nothing runs, and each CPU second of the process counts as 100 W more. */
+nvml_result nvmlDeviceGetTotalEnergyConsumption(nvml_device_handle device,
+                                                unsigned long long *millijoules) {
+    nvml_result result = check(device);
+    struct timespec wall, cpu;
+    if (result || !millijoules) {
+        return result ? result : NVML_INVALID_ARGUMENT;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &wall);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    *millijoules =
+        (unsigned long long)wall.tv_sec * 1000 + (unsigned long long)wall.tv_nsec / 1000000 +
+        100 * ((unsigned long long)cpu.tv_sec * 1000 + (unsigned long long)cpu.tv_nsec / 1000000);
+    return NVML_SUCCESS;
+}
+
+static nvml_result give_number(nvml_device_handle device, unsigned number, unsigned *to) {
+    nvml_result result = check(device);
+    if (!result && to) {
+        *to = number;
+    }
+    return result ? result : to ? NVML_SUCCESS : NVML_INVALID_ARGUMENT;
+}
+
+nvml_result nvmlDeviceGetMaxPcieLinkGeneration(nvml_device_handle device, unsigned *generation) {
+    return give_number(device, 5, generation);
+}
+
+nvml_result nvmlDeviceGetMaxPcieLinkWidth(nvml_device_handle device, unsigned *lanes) {
+    return give_number(device, 16, lanes);
 }
 
 nvml_result nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length) {

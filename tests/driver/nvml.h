@@ -47,6 +47,11 @@ EXPORT nvml_result nvmlDeviceGetComputeRunningProcesses_v2(nvml_device_handle de
                                                            unsigned *count, nvml_process *list);
 EXPORT nvml_result nvmlDeviceGetComputeRunningProcesses_v3(nvml_device_handle device,
                                                            unsigned *count, nvml_process *list);
+EXPORT nvml_result nvmlDeviceGetTotalEnergyConsumption(nvml_device_handle device,
+                                                       unsigned long long *millijoules);
+EXPORT nvml_result nvmlDeviceGetMaxPcieLinkGeneration(nvml_device_handle device,
+                                                      unsigned *generation);
+EXPORT nvml_result nvmlDeviceGetMaxPcieLinkWidth(nvml_device_handle device, unsigned *lanes);
 EXPORT nvml_result nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length);
 
 #undef EXPORT

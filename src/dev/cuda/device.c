@@ -231,6 +231,25 @@ static cen_status device_props(cen_device *device, cen_device_props *props) {
     return ceni_cuda_leave(&scope, "reading the device's properties");
 }
 
+/* An attribute that is a number of something; 0: not told. */
+static uint64_t amount(const ceni_cuda_device *self, cu_enum name) {
+    int value = attribute(self, name);
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+static cen_status device_limits(cen_device *device, ceni_dev_limits *limits) {
+    ceni_cuda_scope scope = ceni_cuda_enter(device);
+    if (scope.result == CU_SUCCESS) {
+        *limits =
+            (ceni_dev_limits){.l2_bytes = amount(scope.self, CU_ATTR_L2_BYTES),
+                              .shared_bytes = amount(scope.self, CU_ATTR_SHARED_BYTES),
+                              .register_bytes = amount(scope.self, CU_ATTR_REGISTERS) * 4,
+                              .memory_clock_khz = amount(scope.self, CU_ATTR_MEMORY_CLOCK),
+                              .memory_bus_bits = (uint32_t)amount(scope.self, CU_ATTR_MEMORY_BUS)};
+    }
+    return ceni_cuda_leave(&scope, "reading the device's limits");
+}
+
 static cen_status device_mem_info(cen_device *device, uint64_t *free_bytes, uint64_t *total_bytes) {
     ceni_cuda_scope scope = ceni_cuda_enter(device);
     size_t free_now = 0, total = 0;
@@ -288,6 +307,7 @@ const ceni_backend ceni_backend_cuda = {
     .close = device_close,
     .props = device_props,
     .mem_info = device_mem_info,
+    .limits = device_limits,
     .va_reserve = ceni_cuda_va_reserve,
     .va_free = ceni_cuda_va_free,
     .page_create = ceni_cuda_page_create,

@@ -76,6 +76,16 @@ static cen_status host_props(cen_device *device, cen_device_props *props) {
     return CEN_OK;
 }
 
+/* As of a small card, so that what goes by them runs here, too. */
+static cen_status host_limits(cen_device *device, ceni_dev_limits *limits) {
+    cen_status status = ceni_host_ready(host_of(device));
+    if (!status) {
+        *limits = (ceni_dev_limits){
+            .l2_bytes = 1 << 20, .shared_bytes = 64 << 10, .register_bytes = 256 << 10};
+    }
+    return status;
+}
+
 static cen_status host_mem_info(cen_device *device, uint64_t *free_bytes, uint64_t *total_bytes) {
     host_device *d = host_of(device);
     cen_status status = ceni_host_ready(d);
@@ -126,6 +136,7 @@ const ceni_backend ceni_backend_host = {
     .close = host_close,
     .props = host_props,
     .mem_info = host_mem_info,
+    .limits = host_limits,
     .va_reserve = ceni_host_va_reserve,
     .va_free = ceni_host_va_free,
     .page_create = ceni_host_page_create,

@@ -170,6 +170,22 @@ API unsigned nvmlDeviceGetMemoryInfo_v2(void *device, unsigned long long *memory
     return 0;
 }
 
+API unsigned nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules) {
+    const fake_device *d = device;
+    *millijoules = d->energy;
+    return d->energy_result;
+}
+
+API unsigned nvmlDeviceGetMaxPcieLinkGeneration(void *device, unsigned *generation) {
+    *generation = 5;
+    return 0;
+}
+
+API unsigned nvmlDeviceGetMaxPcieLinkWidth(void *device, unsigned *lanes) {
+    *lanes = 16;
+    return 0;
+}
+
 API unsigned nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size) {
     snprintf(name, size, "driver's %u", pid);
     return pid == 4000000 ? 0 : 6;

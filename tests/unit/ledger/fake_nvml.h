@@ -17,6 +17,8 @@ typedef struct fake_device {
     unsigned long long total, used, reserved;
     fake_process compute[FAKE_PROCESSES], graphics[FAKE_PROCESSES];
     unsigned compute_count, graphics_count;
+    unsigned long long energy;
+    unsigned energy_result;
     unsigned memory_v2_result, memory_result, compute_result, graphics_result, uuid_result;
 } fake_device;
 

@@ -57,6 +57,15 @@ static void reads_new(void) {
     fake->devices[0].memory_v2_result = 13; /* some drivers have the function and refuse */
     EXPECT(ceni_nvml_memory_of(first(), &memory, &why) == CEN_OK);
     EXPECT(memory.used == 324 && memory.reserved == 0);
+    uint64_t energy = 0;
+    unsigned generation = 0, lanes = 0;
+    fake->devices[0].energy = 1234567;
+    EXPECT(ceni_nvml_energy(first(), &energy, &why) == CEN_OK && energy == 1234567);
+    fake->devices[0].energy = 1;
+    fake->devices[0].energy_result = 3;
+    EXPECT(ceni_nvml_energy(first(), &energy, &why) == CEN_ERR_UNSUPPORTED && energy == 1234567);
+    EXPECT(ceni_nvml_pcie(first(), &generation, &lanes, &why) == CEN_OK);
+    EXPECT(generation == 5 && lanes == 16);
 }
 
 static void reads_old(void) {
@@ -70,6 +79,11 @@ static void reads_old(void) {
     EXPECT(processes[1].pid == 8 && processes[1].bytes == 80);
     ceni_free(processes);
     EXPECT(!ceni_nvml_program(4000000, name, sizeof name));
+    uint64_t energy = 7;
+    unsigned generation = 7, lanes = 7;
+    EXPECT(ceni_nvml_energy(first(), &energy, &why) == CEN_ERR_UNSUPPORTED && energy == 7);
+    EXPECT(ceni_nvml_pcie(first(), &generation, &lanes, &why) == CEN_ERR_UNSUPPORTED);
+    EXPECT(generation == 7 && lanes == 7);
 }
 
 /* Those that compute and draw are in both lists; of MIG's instances in one list twice. */
