@@ -72,6 +72,7 @@ static cen_status agent_disconnect(agent_state *s, const agent_words *w) {
     cen_share_disconnect(s->share);
     s->share = NULL;
     s->set = NULL;
+    s->view_count = s->block_count = 0;
     return CEN_OK;
 }
 
