@@ -166,10 +166,12 @@ static inline int agent_hear(agent *g) {
 
 #define agent_ask(g, ...) (agent_say((g), __VA_ARGS__), agent_hear(g))
 
+/* The socket is closed last: one in namespaces of its own dies after its parent, and would take
+ * that for the end of its work. */
 static inline int agent_wait(agent *g) {
     int status = -1;
-    close(g->socket);
     assert_int_equal(waitpid(g->pid, &status, 0), g->pid);
+    close(g->socket);
     agent_note(g->pid, 0);
     g->pid = 0;
     return status;
