@@ -192,10 +192,12 @@ static inline void agent_until_allocated(agent *g, uint64_t bytes) {
     agent_until(g, command, UINT64_MAX);
 }
 
+/* The socket is closed last: one in namespaces of its own dies after its parent, and would take
+ * that for the end of its work. */
 static inline int agent_wait(agent *g) {
     int status = -1;
-    close(g->socket);
     assert_int_equal(waitpid(g->pid, &status, 0), g->pid);
+    close(g->socket);
     agent_note(g->pid, 0);
     g->pid = 0;
     return status;

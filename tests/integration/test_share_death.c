@@ -286,7 +286,7 @@ static void a_late_reader_revives_nothing(void **state) {
 /* The publisher's connection ends while the broker does not look, and the last lease, too. */
 static void idle_reaches_who_was_cut_off(void **state) {
     world w = {.broker = agent_broker(), .publisher = agent_start()};
-    OK(agent_ask(&w.publisher, "connect %s 100", agent_path));
+    OK(agent_ask(&w.publisher, "connect %s 1000", agent_path));
     w.reader = agent_client();
     OK(agent_ask(&w.publisher, "set %llu %llu", SET, PAGE));
     OK(agent_ask(&w.publisher, "alloc %llu", BLOCK));
