@@ -110,5 +110,8 @@ foreach(source ${sharing})
   add_test(NAME driver_${name} COMMAND ${name})
   set_tests_properties(driver_${name} PROPERTIES
     LABELS driver SKIP_RETURN_CODE 77 TIMEOUT 600
-    ENVIRONMENT "${driver_environment};CENOTE_TEST_DEVICE=cuda;CENOTE_REQUIRE_GPU=1")
+    ENVIRONMENT "${driver_environment};CENOTE_TEST_DEVICE=cuda;CENOTE_REQUIRE_GPU=1;CENOTE_TEST_STRIDE=12")
 endforeach()
+if(CENOTE_SANITIZE)
+  set_tests_properties(test_share_crash PROPERTIES ENVIRONMENT CENOTE_TEST_STRIDE=4)
+endif()
