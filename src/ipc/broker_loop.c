@@ -201,6 +201,13 @@ static void handle(ceni_peer *peer, size_t size, int *fds, unsigned count) {
         greet(peer, &m, fds, count);
         return;
     }
+    if (!ceni_peer_has_read(peer)) {
+        for (unsigned i = 0; i < count; i++) {
+            close(fds[i]);
+        }
+        cut_off(peer, CEN_ERR_INVALID, "it asks again before it has read a reply");
+        return;
+    }
     ceni_state_request(b->state, peer->client, &m, fds, count);
     if (!peer->doomed && !peer->reply && ceni_state_waits(b->state, peer->client)) {
         ceni_peer_watch(peer, CENI_EVENT_SOCKET, peer->socket, 0, false);
