@@ -52,6 +52,15 @@ static void close_fd(int *fd) {
     }
 }
 
+/* The client may have the same file open, and the kernel would go on waiting for it. That it was
+ * not waited for yet is no failure. */
+static void close_watched(const ceni_peer *peer, int *fd) {
+    if (*fd >= 0) {
+        (void)epoll_ctl(peer->broker->epoll, EPOLL_CTL_DEL, *fd, NULL);
+        close_fd(fd);
+    }
+}
+
 static void enlist(ceni_peers *list, ceni_peer *peer) {
     peer->list = list;
     peer->prev = list->last;
@@ -68,9 +77,9 @@ static void delist(ceni_peer *peer) {
 /* ---- ends ---- */
 
 static void peer_free(ceni_peer *peer) {
-    close_fd(&peer->socket);
-    close_fd(&peer->notice);
-    close_fd(&peer->pidfd);
+    close_watched(peer, &peer->socket);
+    close_watched(peer, &peer->notice);
+    close_watched(peer, &peer->pidfd);
     ceni_peer_drop_unsent(peer);
     delist(peer);
     ceni_free(peer);
@@ -91,8 +100,8 @@ static void peer_end(ceni_peer *peer) {
         peer_free(peer);
         return;
     }
-    close_fd(&peer->socket);
-    close_fd(&peer->notice);
+    close_watched(peer, &peer->socket);
+    close_watched(peer, &peer->notice);
     ceni_peer_drop_unsent(peer);
     peer->doomed = false;
 }

@@ -270,6 +270,22 @@ static void who_leaves_descriptors_unread_gets_no_more(void **state) {
     raw_leave(&other_again);
 }
 
+/* Of a file that a client keeps, the broker's close is not the last. */
+static void who_keeps_what_it_sent_is_forgotten_all_the_same(void **state) {
+    enum { CLIENTS = 32 };
+    int kept[CLIENTS];
+    for (int i = 0; i < CLIENTS; i++) {
+        assert_int_equal(raw_dial_keeping(&other, s.path, &kept[i]), CEN_OK);
+        close(other.socket);
+        assert_true(raw_until(&me, CENI_WIRE_RECORD_CLIENT, 1));
+        close(other.notices); /* makes an event of the one that is kept */
+        assert_int_equal(raw_count(&me, CENI_WIRE_RECORD_CLIENT), 1);
+    }
+    for (int i = 0; i < CLIENTS; i++) {
+        close(kept[i]);
+    }
+}
+
 /* ---- those who lie ---- */
 
 /* The next request is refused so, and the connection is over after that. */
@@ -529,6 +545,7 @@ int main(void) {
         TEST(who_reads_no_notices_is_cut_off),
         TEST(who_reads_no_replies_hinders_nobody),
         TEST(who_leaves_descriptors_unread_gets_no_more),
+        TEST(who_keeps_what_it_sent_is_forgotten_all_the_same),
         TEST(malformed_messages_cut_off),
         TEST(only_pages_are_kept),
         TEST(a_token_has_to_be_whole_and_new),
