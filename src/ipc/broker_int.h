@@ -21,13 +21,12 @@ typedef struct ceni_peer {
     bool doomed;               /* to be closed when what is being done is done */
     bool dead;
     bool stopped; /* not read from: its request waits */
+    bool owes;    /* its latest reply carried descriptors: it may ask again once it has read that */
     uint32_t uid, gid;
     int pid;
     uint64_t since_ms; /* when it connected */
     /* a reply that did not fit */
     ceni_wire_builder *reply;
-    int reply_fds[CENI_WIRE_FDS];
-    unsigned reply_fd_count;
     /* notices that did not fit: messages one behind the other; kept for the process's next
      * connection */
     uint8_t *queue;
@@ -82,6 +81,8 @@ int ceni_broker_read_only(void *arg, int fd);
 void ceni_broker_reply(void *arg, void *peer, const ceni_wire_builder *message, const int *fds,
                        unsigned count);
 bool ceni_broker_notice(void *arg, void *peer, const ceni_wire_builder *message);
+/* Whether the descriptors that it was sent have arrived. */
+bool ceni_peer_has_read(const ceni_peer *peer);
 void ceni_peer_send_more(ceni_peer *peer);   /* the socket has room again */
 void ceni_peer_notice_more(ceni_peer *peer); /* the notices' socket has */
 void ceni_peer_drop_reply(ceni_peer *peer);  /* one that was not sent */

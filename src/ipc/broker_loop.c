@@ -52,6 +52,15 @@ static void close_fd(int *fd) {
     }
 }
 
+/* The client may have the same file open, and the kernel would go on waiting for it. That it was
+ * not waited for yet is no failure. */
+static void close_watched(const ceni_peer *peer, int *fd) {
+    if (*fd >= 0) {
+        (void)epoll_ctl(peer->broker->epoll, EPOLL_CTL_DEL, *fd, NULL);
+        close_fd(fd);
+    }
+}
+
 static void enlist(ceni_peers *list, ceni_peer *peer) {
     peer->list = list;
     peer->prev = list->last;
@@ -68,9 +77,9 @@ static void delist(ceni_peer *peer) {
 /* ---- ends ---- */
 
 static void peer_free(ceni_peer *peer) {
-    close_fd(&peer->socket);
-    close_fd(&peer->notice);
-    close_fd(&peer->pidfd);
+    close_watched(peer, &peer->socket);
+    close_watched(peer, &peer->notice);
+    close_watched(peer, &peer->pidfd);
     ceni_peer_drop_reply(peer);
     ceni_free(peer->queue);
     delist(peer);
@@ -92,8 +101,8 @@ static void peer_end(ceni_peer *peer) {
         peer_free(peer);
         return;
     }
-    close_fd(&peer->socket);
-    close_fd(&peer->notice);
+    close_watched(peer, &peer->socket);
+    close_watched(peer, &peer->notice);
     ceni_peer_drop_reply(peer);
     peer->doomed = false;
 }
@@ -203,6 +212,13 @@ static void handle(ceni_peer *peer, size_t size, int *fds, unsigned count) {
     }
     if (!peer->greeted) {
         greet(peer, &m, fds, count);
+        return;
+    }
+    if (!ceni_peer_has_read(peer)) {
+        for (unsigned i = 0; i < count; i++) {
+            close(fds[i]);
+        }
+        cut_off(peer, CEN_ERR_INVALID, "it asks again before it has read a reply");
         return;
     }
     ceni_state_request(b->state, peer->client, &m, fds, count);

@@ -1,10 +1,12 @@
 /* Replies and notices. What does not fit into a socket is kept: one reply, after which its client
  * is not read from until that is sent; notices up to a bound, beyond which the client is cut off.
- */
+ * Descriptors are not kept, nor do many wait in a socket: they are of a number that all users
+ * share. A client that reads its replies has room for them always. */
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
+#include <linux/sockios.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,31 +16,19 @@
 enum { NOTICES_MAX = 65536, NOTICES_EACH = 128 /* more for each lease and export */ };
 
 void ceni_peer_drop_reply(ceni_peer *peer) {
-    for (unsigned i = 0; i < peer->reply_fd_count; i++) {
-        close(peer->reply_fds[i]);
-    }
     ceni_free(peer->reply);
     peer->reply = NULL;
-    peer->reply_fd_count = 0;
 }
 
 /* Keeps a reply until the socket has room. */
-static bool keep(ceni_peer *peer, const ceni_wire_builder *message, const int *fds,
-                 unsigned count) {
-    peer->reply = ceni_malloc(sizeof *peer->reply);
+static bool keep(ceni_peer *peer, const ceni_wire_builder *message, unsigned count) {
+    peer->reply = count ? NULL : ceni_malloc(sizeof *peer->reply);
     if (!peer->reply) {
         return false;
     }
     memcpy(peer->reply->data, message->data, message->size);
     peer->reply->size = message->size;
     peer->reply->overflow = false;
-    for (unsigned i = 0; i < count; i++) {
-        int fd = fcntl(fds[i], F_DUPFD_CLOEXEC, 3);
-        if (fd < 0) {
-            return false;
-        }
-        peer->reply_fds[peer->reply_fd_count++] = fd;
-    }
     peer->stopped = false; /* it is read from again once this is sent */
     ceni_peer_watch(peer, CENI_EVENT_SOCKET, peer->socket, EPOLLOUT, false);
     return true;
@@ -58,31 +48,33 @@ void ceni_broker_reply(void *arg, void *at, const ceni_wire_builder *message, co
         ceni_wire_fail(&peer->broker->out, head.type, head.seq, CEN_ERR_LIMIT,
                        "too many descriptors of this user's are under way");
         status = ceni_wire_send(peer->socket, &peer->broker->out, NULL, 0, true);
+        count = 0;
     }
+    peer->owes = !status && count;
     if (!status && peer->stopped) {
         peer->stopped = false;
         ceni_peer_watch(peer, CENI_EVENT_SOCKET, peer->socket, EPOLLIN, false);
     }
-    if (status == CEN_ERR_NOT_READY && !keep(peer, message, fds, count)) {
+    if (status == CEN_ERR_NOT_READY && !keep(peer, message, count)) {
         ceni_peer_doom(peer, "a reply that it does not read cannot be kept");
     } else if (status && status != CEN_ERR_NOT_READY) {
         ceni_peer_doom(peer, status == CEN_ERR_NO_BROKER ? NULL : "it takes no reply");
     }
 }
 
+bool ceni_peer_has_read(const ceni_peer *peer) {
+    int unread = 0; /* what cannot be told is no offence */
+    return !peer->owes || ioctl(peer->socket, SIOCOUTQ, &unread) || !unread;
+}
+
 void ceni_peer_send_more(ceni_peer *peer) {
     if (!peer->reply) {
         return;
     }
-    cen_status status =
-        ceni_wire_send(peer->socket, peer->reply, peer->reply_fds, peer->reply_fd_count, true);
+    cen_status status = ceni_wire_send(peer->socket, peer->reply, NULL, 0, true);
     if (status == CEN_ERR_NOT_READY) {
         return;
     }
-    for (unsigned i = 0; i < peer->reply_fd_count; i++) {
-        close(peer->reply_fds[i]);
-    }
-    peer->reply_fd_count = 0;
     ceni_free(peer->reply);
     peer->reply = NULL;
     if (status) {

@@ -83,7 +83,8 @@ static int raw_connect(const char *path) {
     return fd;
 }
 
-static cen_status raw_hello(raw *r, uint64_t resume, uint64_t secret) {
+/* *sent: the end of the pair for notices that the broker has, too. */
+static cen_status raw_hello_keeping(raw *r, uint64_t resume, uint64_t secret, int *sent) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
         return CEN_ERR_LIMIT;
@@ -92,7 +93,7 @@ static cen_status raw_hello(raw *r, uint64_t resume, uint64_t secret) {
     *h = (ceni_wire_hello){CENI_WIRE_VERSION, CENI_WIRE_VERSION, 4, resume, secret};
     ceni_wire_add(&raw_out, "test", 4);
     cen_status status = raw_call(r, &pair[1], 1);
-    close(pair[1]);
+    *sent = pair[1];
     r->notices = pair[0];
     if (!status) {
         const ceni_wire_hello_reply *b = r->reply.body;
@@ -102,6 +103,20 @@ static cen_status raw_hello(raw *r, uint64_t resume, uint64_t secret) {
         r->death_known = b->death_known;
     }
     return status;
+}
+
+static cen_status raw_hello(raw *r, uint64_t resume, uint64_t secret) {
+    int sent = -1;
+    cen_status status = raw_hello_keeping(r, resume, secret, &sent);
+    if (sent >= 0) {
+        close(sent);
+    }
+    return status;
+}
+
+static cen_status raw_dial_keeping(raw *r, const char *path, int *sent) {
+    *r = (raw){.socket = raw_connect(path), .notices = -1};
+    return r->socket < 0 ? CEN_ERR_NO_BROKER : raw_hello_keeping(r, 0, 0, sent);
 }
 
 static cen_status raw_dial(raw *r, const char *path) {

@@ -288,6 +288,49 @@ static void who_reads_no_replies_hinders_nobody(void **state) {
     assert_true(raw_until(&me, CENI_WIRE_RECORD_CLIENT, 1));
 }
 
+static void ask_for_pages(raw *r, uint64_t set) {
+    ceni_wire_pages *b = ceni_wire_begin(&raw_out, CENI_WIRE_PAGES, ++r->seq, sizeof *b);
+    b->set = set;
+    assert_int_equal(ceni_wire_send(r->socket, &raw_out, NULL, 0, false), CEN_OK);
+}
+
+/* A descriptor under way counts against all that the broker may send. */
+static void who_leaves_descriptors_unread_gets_no_more(void **state) {
+    uint64_t set = raw_set(&me, "x");
+    assert_int_not_equal(raw_publish(&me, set, "weights", NULL), 0);
+    assert_int_equal(raw_dial(&other, s.path), CEN_OK);
+    assert_int_equal(raw_open(&other, "weights", 0, 0), CEN_OK);
+    assert_int_equal(raw_pages(&other, set), CEN_OK);
+    ask_for_pages(&other, set);
+    ask_for_pages(&other, set);
+    assert_true(raw_until(&me, CENI_WIRE_RECORD_CLIENT, 1));
+    assert_int_equal(raw_receive(&other), CEN_OK);
+    assert_int_equal(raw_receive(&other), CEN_ERR_INVALID);
+    assert_non_null(strstr(other.reply.why, "before it has read a reply"));
+    assert_int_equal(raw_receive(&other), CEN_ERR_NO_BROKER);
+    raw other_again = {.socket = raw_connect(s.path), .notices = -1};
+    assert_int_equal(raw_hello(&other_again, other.id, other.secret), CEN_OK);
+    raw_hangup(&other);
+    assert_int_equal(raw_id(&other_again, CENI_WIRE_CLOSE, other.opened[0]), CEN_OK);
+    raw_leave(&other_again);
+}
+
+/* Of a file that a client keeps, the broker's close is not the last. */
+static void who_keeps_what_it_sent_is_forgotten_all_the_same(void **state) {
+    enum { CLIENTS = 32 };
+    int kept[CLIENTS];
+    for (int i = 0; i < CLIENTS; i++) {
+        assert_int_equal(raw_dial_keeping(&other, s.path, &kept[i]), CEN_OK);
+        close(other.socket);
+        assert_true(raw_until(&me, CENI_WIRE_RECORD_CLIENT, 1));
+        close(other.notices); /* makes an event of the one that is kept */
+        assert_int_equal(raw_count(&me, CENI_WIRE_RECORD_CLIENT), 1);
+    }
+    for (int i = 0; i < CLIENTS; i++) {
+        close(kept[i]);
+    }
+}
+
 /* ---- those who lie ---- */
 
 /* The next request is refused so, and the connection is over after that. */
@@ -547,6 +590,8 @@ int main(void) {
         TEST(who_reads_no_notices_is_cut_off),
         TEST(notices_outlive_their_connection),
         TEST(who_reads_no_replies_hinders_nobody),
+        TEST(who_leaves_descriptors_unread_gets_no_more),
+        TEST(who_keeps_what_it_sent_is_forgotten_all_the_same),
         TEST(malformed_messages_cut_off),
         TEST(only_pages_are_kept),
         TEST(a_token_has_to_be_whole_and_new),
