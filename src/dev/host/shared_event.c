@@ -50,7 +50,6 @@ struct host_shared {
 /* Those whose lock a forked child must give up. */
 static pthread_mutex_t exporters_lock = PTHREAD_MUTEX_INITIALIZER;
 static host_shared *exporters;
-static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 static void before_fork(void) {
     pthread_mutex_lock(&exporters_lock);
@@ -68,7 +67,7 @@ static void in_child(void) {
     pthread_mutex_unlock(&exporters_lock);
 }
 
-static void watch_forks(void) {
+void ceni_host_shared_watch_forks(void) {
     pthread_atfork(before_fork, after_fork, in_child);
 }
 
@@ -131,7 +130,6 @@ static host_shared *object_new(void) {
 }
 
 cen_status ceni_host_shared_new(host_shared **shared) {
-    pthread_once(&fork_once, watch_forks);
     host_shared *made = object_new();
     if (!made) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "a shared event: out of host memory");

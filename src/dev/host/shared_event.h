@@ -26,6 +26,9 @@ void ceni_host_shared_record(host_shared *shared, host_point *point);
 /* The point was reached, or never will be: `lost` with its device. */
 void ceni_host_shared_reach(host_point *point, bool lost);
 
+/* Once, before the first event is made: a forked child gives up what holds its parent's place. */
+void ceni_host_shared_watch_forks(void);
+
 /* The number of the latest record, for an importer to wait for. */
 uint32_t ceni_host_shared_latest(const host_shared *shared);
 /* Whether that record is complete. Does not ask whether its process lives. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "dev/host/host_int.h"
+#include "dev/host/shared_event.h"
 
 static pthread_mutex_t space_lock = PTHREAD_MUTEX_INITIALIZER;
 static host_space *space_of_process;
@@ -21,7 +22,10 @@ static void in_child(void) {
     pthread_mutex_unlock(&space_lock);
 }
 
+/* What is registered last runs first before a fork: the lock of the space comes before that of the
+ * shared events, as when one is made. */
 static void watch_fork(void) {
+    ceni_host_shared_watch_forks();
     pthread_atfork(before_fork, after_fork, in_child);
 }
 
