@@ -271,8 +271,8 @@ static void first_opens(const reader *r, uint32_t pages, double trip) {
     snprintf(what, sizeof what, "first open of a set of %u %s, a page", pages,
              pages > 1 ? "pages" : "page");
     report(what, "us", bench_measure_of(samples, RUNS),
-           (beside){peer_handles_name(peer), peers.first, 2 * trip / pages,
-                    "two messages to another process and their answers", 100});
+           (beside){peer_handles_name(peer), peers.first, trip / pages,
+                    "a message to another process and its answer", 100});
     for (int run = 0; run < RUNS; run++) {
         destroy(sets[run]);
     }

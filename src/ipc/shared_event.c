@@ -159,7 +159,8 @@ static cen_status look(const ceni_offer *export, bool wait) {
  * off the list, as are those whose work will never be. NULL: none was found. */
 static ceni_offer *take_settled(cen_share *share, const cen_share_set *set, bool wait) {
     size_t looks = share->unsettled_count;
-    for (looks = wait || looks < LOOKS_MOST ? looks : LOOKS_MOST; looks; looks--) {
+    for (looks = wait || looks < LOOKS_MOST ? looks : LOOKS_MOST; share->unsettled && looks;
+         looks--) {
         ceni_offer *export = share->unsettled;
         cen_status status = CEN_ERR_NOT_READY;
         unlink_unsettled(share, export);

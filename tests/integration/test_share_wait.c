@@ -118,10 +118,14 @@ static void a_publisher_waits_for_itself(void **state) {
     OK(agent_ask(&w.publisher, "export model - 0"));
     OK(agent_ask(&w.publisher, "open model 0 0"));
     OK(agent_ask(&w.publisher, "wait 0"));
+    kill(w.broker.pid, SIGKILL); /* nobody is needed for that */
+    (void)agent_wait(&w.broker);
+    OK(agent_ask(&w.publisher, "notice %d %d", BROKER_GONE, SOON_MS));
     OK(agent_ask(&w.publisher, "ungate"));
     OK(agent_ask(&w.publisher, "peek 0 0"));
     assert_int_equal(w.publisher.a, 0x42424242);
-    stop(&w);
+    agent_end(&w.reader);
+    agent_end(&w.publisher);
 }
 
 /* Also a reader that got no event, since there was no work left, waits for what is marked. */
