@@ -33,4 +33,9 @@ ceni_fd_id ceni_fd_identify(int fd);
 /* Whether the number is still that file's. */
 bool ceni_fd_is(int fd, ceni_fd_id id);
 
+/* Closes a file that another process sent, or a socket in which files may wait unread. The last
+ * close of a file may wait for its maker: a socket with SO_LINGER, a file of a file system that
+ * does not answer. So what is no memfd is closed on a thread of its own. fd < 0 is ignored. */
+void ceni_fd_close_foreign(int fd);
+
 #endif

@@ -29,7 +29,7 @@ static uint64_t quota(void *arg, uint32_t uid) {
 }
 
 static void close_descriptor(void *arg, int fd) {
-    close(fd);
+    ceni_fd_close_foreign(fd);
 }
 
 /* As many descriptors as this process may have; how many that is. */

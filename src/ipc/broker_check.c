@@ -1,4 +1,5 @@
-/* Descriptors that clients send: only what a page, a directory or an event can be is kept. */
+/* Descriptors that clients send: only what a page, a directory or an event can be is kept. Nothing
+ * is asked that a file system of the client's could leave unanswered. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -7,9 +8,9 @@
 #include "base/fd.h"
 #include "ipc/broker_int.h"
 
-static bool is_memfd(int fd, const struct stat *st, int seals, const char **why) {
+static bool is_memfd(int fd, const struct statx *st, int seals, const char **why) {
     int has = fcntl(fd, F_GET_SEALS);
-    if (!S_ISREG(st->st_mode) || has < 0) {
+    if (!S_ISREG(st->stx_mode) || has < 0) {
         *why = "a memfd belongs here";
         return false;
     }
@@ -20,17 +21,18 @@ static bool is_memfd(int fd, const struct stat *st, int seals, const char **why)
     return true;
 }
 
-static bool has_size(const struct stat *st, uint64_t bytes, const char **why) {
+static bool has_size(const struct statx *st, uint64_t bytes, const char **why) {
     *why = "its size is another";
-    return st->st_size >= 0 && (uint64_t)st->st_size == bytes;
+    return st->stx_size == bytes;
 }
 
 atomic_bool ceni_broker_files_stand_in;
 
 bool ceni_broker_check_fd(void *arg, int fd, enum ceni_state_fd kind, uint64_t bytes,
                           const char **why) {
-    struct stat st;
-    if (ceni_fault(CENI_FAULT_IO) || fstat(fd, &st)) {
+    struct statx st;
+    if (ceni_fault(CENI_FAULT_IO) ||
+        statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_SIZE, &st)) {
         *why = "it cannot be looked at";
         return false;
     }
@@ -45,7 +47,7 @@ bool ceni_broker_check_fd(void *arg, int fd, enum ceni_state_fd kind, uint64_t b
         return true;
     case CENI_FD_DEVICE_PAGE:
         *why = "a device's memory belongs here";
-        return S_ISCHR(st.st_mode) || atomic_load(&ceni_broker_files_stand_in);
+        return S_ISCHR(st.stx_mode) || atomic_load(&ceni_broker_files_stand_in);
     case CENI_FD_DIRECTORY:
         return is_memfd(fd, &st, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW, why) &&
                has_size(&st, bytes, why);

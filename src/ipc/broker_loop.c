@@ -46,9 +46,13 @@ void ceni_peer_doom(ceni_peer *peer, const char *why) {
 }
 
 static void close_fd(int *fd) {
-    if (*fd >= 0) {
-        close(*fd);
-        *fd = -1;
+    ceni_fd_close_foreign(*fd);
+    *fd = -1;
+}
+
+static void close_sent(const int *fds, unsigned count) {
+    for (unsigned i = 0; i < count; i++) {
+        ceni_fd_close_foreign(fds[i]);
     }
 }
 
@@ -166,9 +170,7 @@ static void greet(ceni_peer *peer, const ceni_wire_message *m, int *fds, unsigne
         cut_off(peer, CEN_ERR_INVALID,
                 m->head.type == CENI_WIRE_HELLO ? "HELLO came without a seqpacket socket"
                                                 : "the first message has to be HELLO");
-        for (unsigned i = 0; i < count; i++) {
-            close(fds[i]);
-        }
+        close_sent(fds, count);
         return;
     }
     peer->notice = fds[0];
@@ -204,9 +206,7 @@ static void handle(ceni_peer *peer, size_t size, int *fds, unsigned count) {
     cen_broker *b = peer->broker;
     ceni_wire_message m;
     if (ceni_wire_check(b->in, size, count, CENI_WIRE_REQUEST, &m)) {
-        for (unsigned i = 0; i < count; i++) {
-            close(fds[i]);
-        }
+        close_sent(fds, count);
         cut_off(peer, CEN_ERR_FORMAT, cen_log_last_error());
         return;
     }
@@ -215,9 +215,7 @@ static void handle(ceni_peer *peer, size_t size, int *fds, unsigned count) {
         return;
     }
     if (!ceni_peer_has_read(peer)) {
-        for (unsigned i = 0; i < count; i++) {
-            close(fds[i]);
-        }
+        close_sent(fds, count);
         cut_off(peer, CEN_ERR_INVALID, "it asks again before it has read a reply");
         return;
     }
@@ -292,14 +290,17 @@ static void listen_to(cen_broker *b, bool on) {
 /* No descriptor is left: the spare one makes room to refuse a connection, which else would come
  * again and again. */
 static void refuse_connection(cen_broker *b) {
-    close_fd(&b->spare);
+    if (b->spare >= 0) {
+        close(b->spare);
+        b->spare = -1;
+    }
     int socket = accept4(b->listener, NULL, NULL, SOCK_CLOEXEC);
     if (socket >= 0) {
         ceni_wire_fail(&b->out, CENI_WIRE_HELLO, 0, CEN_ERR_LIMIT,
                        "the broker has no descriptors left (LimitNOFILE= of its unit)");
         (void)recv(socket, b->in, sizeof b->in, MSG_DONTWAIT); /* a close would drop the reply */
         (void)ceni_wire_send(socket, &b->out, NULL, 0, true);
-        close(socket);
+        ceni_fd_close_foreign(socket);
         ceni_log(CEN_LOG_WARN, "broker: a connection is refused: no descriptors are left");
     }
     b->spare = ceni_fd_move(epoll_create1(EPOLL_CLOEXEC));

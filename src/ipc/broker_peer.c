@@ -74,8 +74,8 @@ static long pid_of(int pidfd) {
 }
 
 static void close_own(int own, int used) {
-    if (own >= 0 && own != used) {
-        close(own);
+    if (own != used) {
+        ceni_fd_close_foreign(own);
     }
 }
 

@@ -130,7 +130,7 @@ static unsigned take_descriptors(struct msghdr *message, int *fds, bool *lost) {
             int fd;
             memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
             if (count >= CENI_WIRE_FDS) {
-                close(fd);
+                ceni_fd_close_foreign(fd);
             } else if ((fds[count] = ceni_fd_move(fd)) < 0) {
                 *lost = true;
                 continue;
@@ -174,7 +174,9 @@ cen_status ceni_wire_receive_part(int socket, void *buffer, size_t room, size_t 
                                           "(ulimit -n)");
     }
     if (status) {
-        ceni_fd_close_all(came, count < CENI_WIRE_FDS ? count : CENI_WIRE_FDS);
+        for (unsigned i = 0; i < count && i < CENI_WIRE_FDS; i++) {
+            ceni_fd_close_foreign(came[i]);
+        }
         return status;
     }
     memcpy(fds, came, count * sizeof *fds);

@@ -1,4 +1,5 @@
 /* The broker over real sockets, with clients that share, die, dawdle and lie. */
+#include <netinet/in.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -315,7 +316,6 @@ static void who_leaves_descriptors_unread_gets_no_more(void **state) {
     raw_leave(&other_again);
 }
 
-/* Of a file that a client keeps, the broker's close is not the last. */
 static void who_keeps_what_it_sent_is_forgotten_all_the_same(void **state) {
     enum { CLIENTS = 32 };
     int kept[CLIENTS];
@@ -329,6 +329,45 @@ static void who_keeps_what_it_sent_is_forgotten_all_the_same(void **state) {
     for (int i = 0; i < CLIENTS; i++) {
         close(kept[i]);
     }
+}
+
+/* A connection whose last close waits: what is sent is not taken, and to be waited for. -1: there
+ * is no network. */
+static int lingering(int *other_end) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct linger patience = {1, 600};
+    static char bytes[65536];
+    socklen_t size = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0), fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(listener, (struct sockaddr *)&address, size) || listen(listener, 1) ||
+        getsockname(listener, (struct sockaddr *)&address, &size) ||
+        connect(fd, (struct sockaddr *)&address, size)) {
+        close(listener);
+        close(fd);
+        return -1;
+    }
+    *other_end = accept(listener, NULL, NULL);
+    close(listener);
+    while (send(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
+    }
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &patience, sizeof patience), 0);
+    return fd;
+}
+
+static void a_close_that_waits_hinders_nobody(void **state) {
+    int other_end, fd = lingering(&other_end);
+    if (fd < 0) {
+        skip();
+    }
+    raw_dial(&other, s.path);
+    ceni_wire_begin(&raw_out, CENI_WIRE_LIST, 1, sizeof(ceni_wire_list));
+    kill(s.pid, SIGSTOP); /* its close is to be the last */
+    assert_int_equal(ceni_wire_send(other.socket, &raw_out, &fd, 1, false), CEN_OK);
+    close(fd);
+    kill(s.pid, SIGCONT);
+    assert_int_not_equal(raw_count(&me, CENI_WIRE_RECORD_CLIENT), UINT32_MAX);
+    raw_hangup(&other);
+    close(other_end);
 }
 
 /* ---- those who lie ---- */
@@ -592,6 +631,7 @@ int main(void) {
         TEST(who_reads_no_replies_hinders_nobody),
         TEST(who_leaves_descriptors_unread_gets_no_more),
         TEST(who_keeps_what_it_sent_is_forgotten_all_the_same),
+        TEST(a_close_that_waits_hinders_nobody),
         TEST(malformed_messages_cut_off),
         TEST(only_pages_are_kept),
         TEST(a_token_has_to_be_whole_and_new),
