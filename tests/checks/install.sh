@@ -40,7 +40,7 @@ completes() { # what is offered, the words typed...
 completes "explain" ex
 completes "--cap --curve" replay --c
 completes "$(cd "$root" && compgen -f | xargs)" explain ""
-completes "replay" help re
+completes "replay revoke" help re
 if grep -rIl -e "$source" -e /opt/cenote "$root/share" "$lib/pkgconfig" "$lib/cmake"; then
     echo "these know where they were built or installed" >&2
     exit 1
