@@ -101,7 +101,7 @@ int cmd_revoke(int argc, char **argv) {
     if (asked) {
         status = cli_failed("revoke", "%s", *last.text ? last.text : cen_status_text(asked));
     } else if (!s.list) {
-        status = cli_failed("revoke", "%s; 'cenote serve' starts one", last.text);
+        status = cli_failed("revoke", "%s", last.text);
     }
     for (int i = 0; !asked && s.list && i < args.count; i++) {
         int one = revoke(&args, &s, args.what[i], &last);

@@ -143,7 +143,7 @@ static void put_text(const char *text) {
 static void put_client(const sharing *s, uint64_t id) {
     const cen_share_client_info *client = sharing_client(s, id);
     if (!client) {
-        printf("a process that ended meanwhile");
+        printf("a process that is not listed");
         return;
     }
     if (client->pid) {
@@ -191,9 +191,9 @@ static void put_set(const sharing *s, const cen_share_set_info *set) {
         printf("published by ");
         put_client(s, set->publisher);
     } else if (set->publisher_pid) {
-        printf("an orphan, its publisher (pid %d) is gone", set->publisher_pid);
+        printf("an orphan, its publisher (pid %d) ended or gave it up", set->publisher_pid);
     } else {
-        printf("an orphan, its publisher is gone");
+        printf("an orphan, its publisher ended or gave it up");
     }
     printf("\n");
     size_t count;

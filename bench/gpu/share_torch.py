@@ -75,7 +75,7 @@ def reader(pipe, device):
 
 def by_torch(pipe, objects):
     """Sends them as a queue of torch.multiprocessing would; the reader's times."""
-    from torch.multiprocessing.reductions import ForkingPickler
+    from multiprocessing.reduction import ForkingPickler
 
     pipe.send(("torch", len(objects)))
     for thing in objects:

@@ -171,7 +171,7 @@ class Plain(Sharing):
                 (orphan.publisher, orphan.publisher_pid, orphan.importers), (0, publisher.pid, 1)
             )
             said = support.holders()
-            self.assertIn(f"an orphan, its publisher (pid {publisher.pid}) is gone", said)
+            self.assertIn(f"an orphan, its publisher (pid {publisher.pid}) ended or gave it up", said)
             self.assertRegex(said, rf"mortal@1 [^\n]*\n *open by pid {os.getpid()} test_share.py")
             del held
             view.close()
