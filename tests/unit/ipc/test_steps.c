@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,7 +21,7 @@
 #define OK(call) assert_int_equal((call), CEN_OK)
 #define MIB      ((uint64_t)1 << 20)
 
-enum { ITEMS = 300, SOON_MS = 20000, MOST_STEPS = 400 };
+enum { ITEMS = 300, SOON_MS = 20000, LINGER_MS = 500, MOST_STEPS = 400 };
 
 static char folder[64], path[96];
 
@@ -94,6 +95,7 @@ static pid_t broker_start(int64_t step) {
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (!pid) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* it does not outlive a test that failed */
         cen_broker *broker;
         cen_broker_options options = {.size = sizeof options, .socket = path};
         close(ready[0]);
@@ -182,6 +184,7 @@ static pid_t keeper_start(int *control) {
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     pid_t pid = fork();
     if (!pid) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         cen_share *share;
         cen_device *device = open_device();
         close(ends[0]);
@@ -197,6 +200,16 @@ static pid_t keeper_start(int *control) {
     return pid;
 }
 
+/* Whether the broker dies, within so long: its last steps come after the client's. */
+static bool dies(pid_t broker, int linger_ms) {
+    pid_t ended = waitpid(broker, NULL, WNOHANG);
+    for (int ms = 0; !ended && ms < linger_ms; ms++) {
+        usleep(1000);
+        ended = waitpid(broker, NULL, WNOHANG);
+    }
+    return ended == broker;
+}
+
 /* Again until it succeeds: the broker may die under it, and is then started anew. Whether it died.
  */
 static bool until_done(cen_device *device, int step, pid_t *broker) {
@@ -204,7 +217,7 @@ static bool until_done(cen_device *device, int step, pid_t *broker) {
     bool died = false;
     for (int ms = 0; status && ms < SOON_MS; ms += 10) {
         status = do_all(device);
-        if (waitpid(*broker, NULL, WNOHANG) == *broker) {
+        if (dies(*broker, status ? 0 : LINGER_MS)) {
             *broker = broker_start(0);
             died = true;
             status = CEN_ERR_NO_BROKER;
