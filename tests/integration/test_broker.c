@@ -355,7 +355,7 @@ static int lingering(int *other_end) {
 }
 
 static void a_close_that_waits_hinders_nobody(void **state) {
-    int other_end, fd = lingering(&other_end);
+    int other_end = -1, fd = lingering(&other_end);
     if (fd < 0) {
         skip();
     }
