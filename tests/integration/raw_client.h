@@ -39,14 +39,14 @@ typedef struct raw {
 
 static ceni_wire_builder raw_out;
 
-static void raw_close_fds(raw *r) {
+static inline void raw_close_fds(raw *r) {
     for (unsigned i = 0; i < r->fd_count; i++) {
         close(r->fds[i]);
     }
     r->fd_count = 0;
 }
 
-static void raw_hangup(raw *r) {
+static inline void raw_hangup(raw *r) {
     raw_close_fds(r);
     close(r->socket);
     close(r->notices);
@@ -54,7 +54,7 @@ static void raw_hangup(raw *r) {
 }
 
 /* Waits for a reply; a broker that gives none within RAW_PATIENCE_S is CEN_ERR_IO. */
-static cen_status raw_receive(raw *r) {
+static inline cen_status raw_receive(raw *r) {
     size_t size;
     raw_close_fds(r);
     cen_status status = ceni_wire_receive(r->socket, r->in, &size, r->fds, &r->fd_count, false);
@@ -65,12 +65,12 @@ static cen_status raw_receive(raw *r) {
 }
 
 /* Sends what raw_out holds; the status of the reply. CEN_ERR_NO_BROKER: it hung up. */
-static cen_status raw_call(raw *r, const int *fds, unsigned count) {
+static inline cen_status raw_call(raw *r, const int *fds, unsigned count) {
     cen_status status = ceni_wire_send(r->socket, &raw_out, fds, count, false);
     return status ? status : raw_receive(r);
 }
 
-static int raw_connect(const char *path) {
+static inline int raw_connect(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct timeval patience = {.tv_sec = RAW_PATIENCE_S};
     snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
@@ -84,7 +84,7 @@ static int raw_connect(const char *path) {
 }
 
 /* *sent: the end of the pair for notices that the broker has, too. */
-static cen_status raw_hello_keeping(raw *r, uint64_t resume, uint64_t secret, int *sent) {
+static inline cen_status raw_hello_keeping(raw *r, uint64_t resume, uint64_t secret, int *sent) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
         return CEN_ERR_LIMIT;
@@ -105,7 +105,7 @@ static cen_status raw_hello_keeping(raw *r, uint64_t resume, uint64_t secret, in
     return status;
 }
 
-static cen_status raw_hello(raw *r, uint64_t resume, uint64_t secret) {
+static inline cen_status raw_hello(raw *r, uint64_t resume, uint64_t secret) {
     int sent = -1;
     cen_status status = raw_hello_keeping(r, resume, secret, &sent);
     if (sent >= 0) {
@@ -114,18 +114,18 @@ static cen_status raw_hello(raw *r, uint64_t resume, uint64_t secret) {
     return status;
 }
 
-static cen_status raw_dial_keeping(raw *r, const char *path, int *sent) {
+static inline cen_status raw_dial_keeping(raw *r, const char *path, int *sent) {
     *r = (raw){.socket = raw_connect(path), .notices = -1};
     return r->socket < 0 ? CEN_ERR_NO_BROKER : raw_hello_keeping(r, 0, 0, sent);
 }
 
-static cen_status raw_dial(raw *r, const char *path) {
+static inline cen_status raw_dial(raw *r, const char *path) {
     *r = (raw){.socket = raw_connect(path), .notices = -1};
     return r->socket < 0 ? CEN_ERR_NO_BROKER : raw_hello(r, 0, 0);
 }
 
 /* Waits for a notice of that kind; false if none comes in time. */
-static bool raw_hear(raw *r, cen_share_notice_kind kind) {
+static inline bool raw_hear(raw *r, cen_share_notice_kind kind) {
     static uint64_t in[CENI_WIRE_MAX / 8];
     ceni_wire_message m;
     int fds[CENI_WIRE_FDS];
@@ -147,7 +147,7 @@ static bool raw_hear(raw *r, cen_share_notice_kind kind) {
 
 /* ---- requests ---- */
 
-static int raw_page(const char *contents, uint64_t bytes, int seals) {
+static inline int raw_page(const char *contents, uint64_t bytes, int seals) {
     int fd = memfd_create("page", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (ftruncate(fd, (off_t)bytes) || pwrite(fd, contents, strlen(contents), 0) < 0 ||
         fcntl(fd, F_ADD_SEALS, seals)) {
@@ -156,7 +156,7 @@ static int raw_page(const char *contents, uint64_t bytes, int seals) {
     return fd;
 }
 
-static cen_status raw_send_set(raw *r, const char *uuid, int fd) {
+static inline cen_status raw_send_set(raw *r, const char *uuid, int fd) {
     ceni_wire_set *b = ceni_wire_begin(&raw_out, CENI_WIRE_SET, ++r->seq, sizeof *b);
     b->bytes = b->page_bytes = RAW_PAGE;
     b->page_count = 1;
@@ -169,15 +169,15 @@ static cen_status raw_send_set(raw *r, const char *uuid, int fd) {
 }
 
 /* A set of one page on the host; 0 if it is refused. */
-static uint64_t raw_set(raw *r, const char *contents) {
+static inline uint64_t raw_set(raw *r, const char *contents) {
     int page = raw_page(contents, RAW_PAGE, F_SEAL_SHRINK);
     cen_status status = raw_send_set(r, "HOST-0", page);
     close(page);
     return status ? 0 : ((const ceni_wire_set_reply *)r->reply.body)->set;
 }
 
-static uint64_t raw_publish(raw *r, uint64_t set, const char *name,
-                            const ceni_wire_access *access) {
+static inline uint64_t raw_publish(raw *r, uint64_t set, const char *name,
+                                   const ceni_wire_access *access) {
     ceni_wire_publish *b = ceni_wire_begin(&raw_out, CENI_WIRE_PUBLISH, ++r->seq, sizeof *b);
     *b = (ceni_wire_publish){.set = set, .token = {3, 4}, .directory_size = 3};
     b->access_count = access ? 1 : 0;
@@ -188,7 +188,7 @@ static uint64_t raw_publish(raw *r, uint64_t set, const char *name,
     return raw_call(r, NULL, 0) ? 0 : ((const ceni_wire_publish_reply *)r->reply.body)->export_id;
 }
 
-static cen_status raw_call_open(raw *r) {
+static inline cen_status raw_call_open(raw *r) {
     cen_status status = raw_call(r, NULL, 0);
     if (!status) {
         const ceni_wire_open_reply *b = r->reply.body;
@@ -197,27 +197,27 @@ static cen_status raw_call_open(raw *r) {
     return status;
 }
 
-static cen_status raw_open(raw *r, const char *name, uint32_t flags, uint32_t wait_ms) {
+static inline cen_status raw_open(raw *r, const char *name, uint32_t flags, uint32_t wait_ms) {
     ceni_wire_open *b = ceni_wire_begin(&raw_out, CENI_WIRE_OPEN, ++r->seq, sizeof *b);
     *b = (ceni_wire_open){.flags = flags, .wait_ms = wait_ms, .name_size = (uint32_t)strlen(name)};
     ceni_wire_add(&raw_out, name, strlen(name));
     return raw_call_open(r);
 }
 
-static cen_status raw_open_token(raw *r, uint64_t id, uint64_t a, uint64_t c) {
+static inline cen_status raw_open_token(raw *r, uint64_t id, uint64_t a, uint64_t c) {
     ceni_wire_open *b = ceni_wire_begin(&raw_out, CENI_WIRE_OPEN, ++r->seq, sizeof *b);
     *b = (ceni_wire_open){.export_id = id, .token = {a, c}};
     return raw_call_open(r);
 }
 
-static cen_status raw_id(raw *r, enum ceni_wire_type type, uint64_t id) {
+static inline cen_status raw_id(raw *r, enum ceni_wire_type type, uint64_t id) {
     ceni_wire_id *b = ceni_wire_begin(&raw_out, type, ++r->seq, sizeof *b);
     b->id = id;
     return raw_call(r, NULL, 0);
 }
 
 /* Gives up all that it has, and hangs up: this process goes on, and that alone ends nothing. */
-static void raw_leave(raw *r) {
+static inline void raw_leave(raw *r) {
     for (unsigned i = 0; i < r->opened_count && i < 64; i++) {
         (void)raw_id(r, CENI_WIRE_CLOSE, r->opened[i]);
     }
@@ -227,14 +227,14 @@ static void raw_leave(raw *r) {
     raw_hangup(r);
 }
 
-static cen_status raw_pages(raw *r, uint64_t set) {
+static inline cen_status raw_pages(raw *r, uint64_t set) {
     ceni_wire_pages *b = ceni_wire_begin(&raw_out, CENI_WIRE_PAGES, ++r->seq, sizeof *b);
     b->set = set;
     return raw_call(r, NULL, 0);
 }
 
 /* How many records of a kind there are; for clients, only those that are connected. */
-static unsigned raw_count(raw *r, enum ceni_wire_record kind) {
+static inline unsigned raw_count(raw *r, enum ceni_wire_record kind) {
     unsigned count = 0;
     uint64_t cursor = 0;
     do {
@@ -262,7 +262,7 @@ static unsigned raw_count(raw *r, enum ceni_wire_record kind) {
 }
 
 /* Waits until that many records are there. */
-static bool raw_until(raw *r, enum ceni_wire_record kind, unsigned want) {
+static inline bool raw_until(raw *r, enum ceni_wire_record kind, unsigned want) {
     for (unsigned i = 0; i < RAW_PATIENCE_S * 1000; i++) {
         if (raw_count(r, kind) == want) {
             return true;
@@ -281,7 +281,7 @@ typedef struct server {
 } server;
 
 /* Runs a broker in this process until it is killed. Writes a byte to `ready` when it listens. */
-static void serve(const cen_broker_options *options, rlim_t files, int ready) {
+static inline void serve(const cen_broker_options *options, rlim_t files, int ready) {
     cen_broker *broker;
     struct rlimit limit = {files, files};
     if ((files && setrlimit(RLIMIT_NOFILE, &limit)) || cen_broker_create(options, &broker) ||
@@ -293,7 +293,7 @@ static void serve(const cen_broker_options *options, rlim_t files, int ready) {
     _exit(cen_broker_run(broker) ? 1 : 0);
 }
 
-static bool server_run(server *s, const cen_broker_options *more, rlim_t files) {
+static inline bool server_run(server *s, const cen_broker_options *more, rlim_t files) {
     cen_broker_options options = more ? *more : (cen_broker_options){0};
     int ready[2];
     char byte;
@@ -316,7 +316,7 @@ static bool server_run(server *s, const cen_broker_options *more, rlim_t files) 
     return up;
 }
 
-static bool server_start(server *s, const cen_broker_options *more, rlim_t files) {
+static inline bool server_start(server *s, const cen_broker_options *more, rlim_t files) {
     snprintf(s->folder, sizeof s->folder, "/tmp/cenote-test-XXXXXX");
     if (!mkdtemp(s->folder) || chmod(s->folder, 0755)) {
         return false;
@@ -326,7 +326,7 @@ static bool server_start(server *s, const cen_broker_options *more, rlim_t files
 }
 
 /* Kills it; true if it lived until now. */
-static bool server_kill(server *s) {
+static inline bool server_kill(server *s) {
     int status;
     kill(s->pid, SIGKILL);
     return waitpid(s->pid, &status, 0) == s->pid && WIFSIGNALED(status) &&
@@ -334,14 +334,14 @@ static bool server_kill(server *s) {
 }
 
 /* Whether it has let go of everything, once its clients are gone. */
-static bool server_is_empty(const server *s) {
+static inline bool server_is_empty(const server *s) {
     for (unsigned i = 0; i < RAW_PATIENCE_S * 1000 && files_of(s->pid) != s->files; i++) {
         usleep(1000);
     }
     return files_of(s->pid) == s->files;
 }
 
-static void server_end(server *s) {
+static inline void server_end(server *s) {
     server_kill(s);
     unlink(s->path);
     rmdir(s->folder);
@@ -353,7 +353,7 @@ typedef struct child {
     int said; /* a byte comes when fn is done: 0, or what went wrong */
 } child;
 
-static child child_start(int (*fn)(void *arg), void *arg) {
+static inline child child_start(int (*fn)(void *arg), void *arg) {
     int said[2];
     child c = {0};
     if (pipe(said)) {
@@ -372,12 +372,12 @@ static child child_start(int (*fn)(void *arg), void *arg) {
     return c;
 }
 
-static int child_result(child *c) {
+static inline int child_result(child *c) {
     char result = -1;
     return read(c->said, &result, 1) == 1 ? result : -1;
 }
 
-static void child_kill(child *c) {
+static inline void child_kill(child *c) {
     int status;
     kill(c->pid, SIGKILL);
     waitpid(c->pid, &status, 0);

@@ -1,5 +1,5 @@
-/* The map of a tiled product against counts made block by block, occupancy against values known
- * from CUDA's calculator, and what fusing saves against the intermediates' bytes. */
+/* The map of a tiled product against counts made block by block, occupancy against values worked
+ * out by hand from the published limits, and what fusing saves against the intermediates' bytes. */
 #include "base/fault.h"
 #include "cenote/log.h"
 #include "cenote/roofline.h"
@@ -124,7 +124,7 @@ static void products_are_as_counted(void **state) {
     }
 }
 
-static void residents_are_those_of_the_calculator(void **state) {
+static void residents_follow_the_published_limits(void **state) {
     static const struct {
         uint32_t sm;
         cen_type type;
@@ -380,7 +380,7 @@ static void reads_chains(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_as_counted),
-        cmocka_unit_test(residents_are_those_of_the_calculator),
+        cmocka_unit_test(residents_follow_the_published_limits),
         cmocka_unit_test(on_chip_traffic_by_hand),
         cmocka_unit_test(fusing_saves_the_intermediates),
         cmocka_unit_test(narrow_products_go_together),
