@@ -26,7 +26,8 @@ BELOW = {
     "dev/cuda": ["dev"],
     "dev/host": ["dev"],
     "pool": ["dev", "plan"],
-    "codec": ["dev"],
+    "compute": ["dev"],
+    "codec": ["compute"],
     "comm": ["dev"],
     "ipc": ["pool"],
     "tier": ["pool", "codec"],
@@ -52,10 +53,13 @@ FILES = {
 # Whose a public header is; one that bears its part's name need not be here.
 PUBLIC = {
     "status": "base",
+    "dtype": "base",
     "log": "base",
     "version": "base",
     "options": "base",
     "device": "dev",
+    "matrix": "compute",
+    "product": "compute",
     "snapshot": "trace",
     "explain": "trace",
     "diagnose": "trace",

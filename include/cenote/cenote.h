@@ -3,12 +3,14 @@
 #define CENOTE_CENOTE_H
 
 #include "cenote/device.h"
+#include "cenote/dtype.h"
 #include "cenote/explain.h"
 #include "cenote/frameworks.h"
 #include "cenote/global.h"
 #include "cenote/holders.h"
 #include "cenote/ledger.h"
 #include "cenote/log.h"
+#include "cenote/matrix.h"
 #include "cenote/movable.h"
 #include "cenote/pool.h"
 #include "cenote/probe.h"
