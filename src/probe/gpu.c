@@ -13,9 +13,9 @@ bool ceni_gpu_failed(ceni_gpu *gpu, const char *level, const char *figure, cen_s
         return false;
     }
     const char *reason = cen_log_last_error();
-    gpu->lost = gpu->lost || ceni_is_loss(status);
     ceni_draft_skip(gpu->draft, level, "%s: %s", figure,
                     *reason ? reason : cen_status_text(status));
+    gpu->lost = gpu->lost || ceni_is_loss(status) || !ceni_gpu_idle(gpu);
     return true;
 }
 
@@ -221,7 +221,8 @@ cen_status ceni_probe_device(cen_device *const *devices, size_t count, size_t se
         parts[i](&gpu);
     }
     if (begun && gpu.lost) {
-        ceni_draft_skip(draft, "device", "what follows in this list's order: the device was lost");
+        ceni_draft_skip(draft, "device", "what follows in this list's order: the device was lost, or does not say "
+                        "that it is done with what failed");
     }
     end(&gpu);
     return draft->status;
