@@ -221,7 +221,8 @@ cen_status ceni_probe_device(cen_device *const *devices, size_t count, size_t se
         parts[i](&gpu);
     }
     if (begun && gpu.lost) {
-        ceni_draft_skip(draft, "device", "what follows in this list's order: the device was lost, or does not say "
+        ceni_draft_skip(draft, "device",
+                        "what follows in this list's order: the device was lost, or does not say "
                         "that it is done with what failed");
     }
     end(&gpu);
