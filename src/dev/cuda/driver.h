@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef unsigned cu_result; /* enums of the driver have no negative values: unsigned int */
 typedef unsigned cu_enum;
@@ -57,6 +58,10 @@ typedef struct cu_access_desc {
     cu_location location;
     cu_enum flags;
 } cu_access_desc;
+
+typedef struct cu_tensor_map {
+    _Alignas(128) uint64_t opaque[16];
+} cu_tensor_map;
 
 /* CU_MAP_*(X): X(our name without CU_, the driver's name, value). */
 #define CU_ERROR_MAP(X)                                                                            \
@@ -135,6 +140,13 @@ typedef struct cu_access_desc {
     X(CAPTURE_NONE, CU_STREAM_CAPTURE_STATUS_NONE, 0)                                              \
     X(CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_GLOBAL, 0)                                       \
     X(CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                     \
+    X(FUNC_SHARED_MAX, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8)                         \
+    X(TENSOR_FP16, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 6)                                             \
+    X(TENSOR_BF16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 9)                                            \
+    X(TENSOR_PLAIN, CU_TENSOR_MAP_INTERLEAVE_NONE, 0)                                              \
+    X(TENSOR_SWIZZLE_128, CU_TENSOR_MAP_SWIZZLE_128B, 3)                                           \
+    X(TENSOR_L2_128, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, 2)                                        \
+    X(TENSOR_FILL_ZERO, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE, 0)                                      \
     X(PROC_ADDRESS_LEGACY_STREAM, CU_GET_PROC_ADDRESS_LEGACY_STREAM, 1)
 
 enum {
