@@ -51,7 +51,7 @@ typedef struct ceni_legacy_handle {
     X(launch) X(host_func) X(pinned_alloc) X(pinned_free) X(pinned_register)                       \
     X(pinned_unregister) X(peer_can_access) X(peer_rank) X(peer_enable) X(event_export)            \
     X(event_import) X(legacy_export) X(legacy_open) X(legacy_close) X(dmabuf) X(limits)            \
-    X(tensor_map)
+    X(tensor_map) X(managed_alloc) X(managed_prefetch)
 /* clang-format on */
 
 enum ceni_dev_op {
@@ -187,6 +187,10 @@ struct ceni_backend {
     cen_status (*limits)(cen_device *device, ceni_dev_limits *limits);
     /* Optional; touches no memory. CEN_ERR_UNSUPPORTED: the driver has none. */
     cen_status (*tensor_map)(cen_device *device, const ceni_tiled *tiled, ceni_tensor_map *map);
+    /* Optional, as tensor_map is; segment_free frees it. */
+    cen_status (*managed_alloc)(cen_device *device, uint64_t size, cen_addr *addr);
+    cen_status (*managed_prefetch)(cen_device *device, cen_addr addr, uint64_t size, bool to_host,
+                                   cen_stream stream);
 
     /* For tests (dev/capture.h); optional. */
     cen_status (*capture_begin)(cen_device *device, cen_stream stream);
@@ -290,5 +294,13 @@ cen_status ceni_dev_get_limits(cen_device *device, ceni_dev_limits *limits);
 /* CEN_ERR_UNSUPPORTED: the device copies no boxes, as before compute capability 9.0 and on the
  * host. */
 cen_status ceni_dev_tensor_map(cen_device *device, const ceni_tiled *tiled, ceni_tensor_map *map);
+
+/* Unified memory, which the driver moves to whoever uses it: by faults, or ahead of them in stream
+ * order. It is measured, and never what a pool is made of. Freed with ceni_dev_segment_free.
+ * CEN_ERR_UNSUPPORTED: where host and device do not share such memory page by page, and on the host
+ * backend. */
+cen_status ceni_dev_managed_alloc(cen_device *device, uint64_t size, cen_addr *addr);
+cen_status ceni_dev_managed_prefetch(cen_device *device, cen_addr addr, uint64_t size, bool to_host,
+                                     cen_stream stream);
 
 #endif

@@ -58,6 +58,7 @@ void ceni_gpu_latencies(ceni_gpu *gpu);
 void ceni_gpu_bandwidths(ceni_gpu *gpu);
 void ceni_gpu_link(ceni_gpu *gpu);
 void ceni_gpu_peers(ceni_gpu *gpu);
+void ceni_gpu_managed(ceni_gpu *gpu);
 void ceni_gpu_energy(ceni_gpu *gpu);
 
 #endif

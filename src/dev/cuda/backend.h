@@ -111,6 +111,9 @@ cen_status ceni_cuda_page_import(cen_device *device, int fd, uint64_t size, ceni
 
 cen_status ceni_cuda_segment_alloc(cen_device *device, uint64_t size, cen_addr *addr);
 cen_status ceni_cuda_segment_free(cen_device *device, cen_addr addr);
+cen_status ceni_cuda_managed_alloc(cen_device *device, uint64_t size, cen_addr *addr);
+cen_status ceni_cuda_managed_prefetch(cen_device *device, cen_addr addr, uint64_t size,
+                                      bool to_host, cen_stream stream);
 cen_status ceni_cuda_pinned_alloc(cen_device *device, size_t size, void **ptr);
 cen_status ceni_cuda_pinned_free(cen_device *device, void *ptr);
 cen_status ceni_cuda_pinned_register(cen_device *device, void *ptr, size_t size);

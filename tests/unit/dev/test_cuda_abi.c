@@ -49,6 +49,7 @@ SIZE(cu_ipc_event, CUipcEventHandle)
 #define cu_ipc_memory  CUipcMemHandle
 #define cu_ipc_event   CUipcEventHandle
 #define cu_tensor_map  CUtensorMap
+#define cu_location    CUmemLocation
 #define SYM(name, suffix, version, args)                                                           \
     static_assert(__builtin_types_compatible_p(cu_result(*) args, PFN_##name##_v##version),        \
                   #name #suffix);
