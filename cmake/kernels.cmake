@@ -20,7 +20,6 @@ message(STATUS "CUDA kernels: with ${CENOTE_NVCC}")
 file(GLOB kernel_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/*.cu)
 set(kernel_unit ${CMAKE_BINARY_DIR}/kernels/all.cu)
 set(kernel_fatbin ${CMAKE_BINARY_DIR}/kernels/all.fatbin)
-set(kernel_bytes ${CMAKE_BINARY_DIR}/kernels/all.bytes)
 set(kernel_includes "")
 foreach(source ${kernel_sources})
   string(APPEND kernel_includes "#include \"${source}\"\n")
@@ -28,20 +27,18 @@ endforeach()
 file(CONFIGURE OUTPUT ${kernel_unit} CONTENT "${kernel_includes}")
 
 add_custom_command(
-  OUTPUT ${kernel_bytes}
+  OUTPUT ${kernel_fatbin}
   COMMAND ${CENOTE_NVCC} -fatbin -std=c++17 -O3 --threads 2 -Werror all-warnings
           -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a
-          -I ${CMAKE_SOURCE_DIR}/src -MD -MF ${kernel_fatbin}.d -MT ${kernel_bytes}
+          -I ${CMAKE_SOURCE_DIR}/src -MD -MF ${kernel_fatbin}.d -MT ${kernel_fatbin}
           -o ${kernel_fatbin} ${kernel_unit}
-  COMMAND ${CMAKE_COMMAND} -D INPUT=${kernel_fatbin} -D OUTPUT=${kernel_bytes}
-          -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
-  DEPENDS ${kernel_sources} ${kernel_unit} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+  DEPENDS ${kernel_sources} ${kernel_unit}
   DEPFILE ${kernel_fatbin}.d
   COMMENT "Compiling CUDA kernels"
   VERBATIM)
 set_source_files_properties(
-  ${CMAKE_SOURCE_DIR}/src/kernels/image.c PROPERTIES OBJECT_DEPENDS ${kernel_bytes} COMPILE_DEFINITIONS
-                                                     "CENI_KERNELS_BYTES=\"${kernel_bytes}\"")
+  ${CMAKE_SOURCE_DIR}/src/kernels/image.c PROPERTIES OBJECT_DEPENDS ${kernel_fatbin} COMPILE_DEFINITIONS
+                                                     "CENI_KERNELS_FILE=\"${kernel_fatbin}\"")
 
 # Programs that travel share one copy of the image, which would be most of each.
 if(CENOTE_STATIC_DEPS)

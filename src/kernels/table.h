@@ -30,8 +30,7 @@ typedef struct ceni_kernel {
 extern const ceni_kernel ceni_kernels[]; /* ends with a NULL name */
 const ceni_kernel *ceni_kernel_find(const char *name);
 
-/* The embedded fatbin; NULL and 0 when the library was built without nvcc. */
+/* The embedded fatbin, which knows its size; NULL when the library was built without nvcc. */
 extern const unsigned char *const ceni_kernels_image;
-extern const size_t ceni_kernels_image_size;
 
 #endif
