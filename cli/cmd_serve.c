@@ -11,7 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "cenote/share.h"
+#include "cenote/broker.h"
 
 enum { USERS_MAX = 256, LISTEN_FD = 3 /* the first that a service manager passes */ };
 

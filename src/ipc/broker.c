@@ -143,6 +143,9 @@ cen_status cen_broker_run(cen_broker *broker) {
 
 void cen_broker_stop(cen_broker *broker) {
     uint64_t one = 1;
+    if (!broker) {
+        return;
+    }
     int error = errno; /* as a signal handler has to leave it */
     atomic_store(&broker->stop, true);
     (void)!write(broker->wake, &one, sizeof one); /* it can fail only if the loop is awake */
@@ -166,5 +169,5 @@ void cen_broker_destroy(cen_broker *broker) {
 }
 
 const char *cen_broker_socket(const cen_broker *broker) {
-    return broker->options.listen_fd ? "" : broker->address.sun_path;
+    return !broker || broker->options.listen_fd ? "" : broker->address.sun_path;
 }

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
+#include "cenote/broker.h"
 #include "ipc/state.h"
 
 /* A connection, and after its end the process that had it, as long as that has something open. */
