@@ -97,14 +97,18 @@ void ceni_export_withdraw(ceni_state *s, uint32_t index, uint32_t by) {
 
 cen_status ceni_state_on_withdraw(ceni_state *s, uint32_t client, const ceni_wire_message *m) {
     uint64_t id = ((const ceni_wire_id *)m->body)->id;
-    uint32_t index = ceni_export_find(s, id);
-    if (index == CENI_NONE) {
+    uint32_t index = ceni_export_find(s, id), user = ceni_client_at(s, client)->user;
+    ceni_export *e = index == CENI_NONE ? NULL : ceni_export_at(s, index);
+    const ceni_set *set = e ? ceni_set_at(s, e->set) : NULL;
+    bool write, known = set && ceni_set_allows(s, set, client, &write);
+    if (!known) { /* nor does it hear whether there is one for others */
         return ceni_state_refuse(s, CEN_ERR_NOT_FOUND, "there is no export %" PRIx64, id);
     }
-    ceni_export *e = ceni_export_at(s, index);
-    uint32_t user = ceni_client_at(s, client)->user;
-    if (user != ceni_set_at(s, e->set)->user && ceni_user_at(s, user)->uid != 0) {
-        return ceni_state_refuse(s, CEN_ERR_PERMISSION, "export %" PRIx64 " is another user's", id);
+    if (user != set->user && ceni_user_at(s, user)->uid != 0) {
+        return ceni_state_refuse(s, CEN_ERR_PERMISSION,
+                                 "export %" PRIx64 " is user %" PRIu32 "'s, who may take it back, "
+                                 "as may root",
+                                 id, ceni_user_at(s, set->user)->uid);
     }
     ceni_ipc_step("broker: withdraws an export");
     if (m->head.type == CENI_WIRE_REVOKE && !e->revoked) {
