@@ -38,7 +38,8 @@ typedef struct cen_broker_options {
 /* Opens the socket. CEN_ERR_BUSY: a broker listens there; a socket that nobody listens on is
  * replaced. CEN_ERR_IO. options may be NULL. */
 CEN_API cen_status cen_broker_create(const cen_broker_options *options, cen_broker **broker);
-/* Serves until cen_broker_stop; by one thread. */
+/* Serves until cen_broker_stop; by one thread. It closes what clients sent on threads of its own,
+ * up to four for each user, as such a close may wait. */
 CEN_API cen_status cen_broker_run(cen_broker *broker);
 /* Ends cen_broker_run; from any thread or a signal handler. NULL is ignored. */
 CEN_API void cen_broker_stop(cen_broker *broker);

@@ -43,8 +43,8 @@ static void export_free(ceni_state *s, uint32_t index) {
         ceni_client_at(s, publisher)->export_count--;
     }
     ceni_set_count_fd(s, set, -((e->directory_fd >= 0) + (e->event_fd >= 0)));
-    ceni_state_close_fd(s, &e->directory_fd);
-    ceni_state_close_fd(s, &e->event_fd);
+    ceni_state_close_fd(s, set->user, &e->directory_fd);
+    ceni_state_close_fd(s, set->user, &e->event_fd);
     ceni_free(e->directory);
     ceni_list_remove(&s->exports, offsetof(ceni_export, by_set), &set->exports, index);
     set->export_count--;
@@ -124,8 +124,9 @@ cen_status ceni_state_on_withdraw(ceni_state *s, uint32_t client, const ceni_wir
 void ceni_export_set_event(ceni_state *s, ceni_export *e, uint32_t flags, const uint8_t event[64],
                            int *fd) {
     bool file = flags & CENI_WIRE_EVENT_FD;
-    ceni_set_count_fd(s, ceni_set_at(s, e->set), (int)file - (e->event_fd >= 0));
-    ceni_state_close_fd(s, &e->event_fd);
+    const ceni_set *set = ceni_set_at(s, e->set);
+    ceni_set_count_fd(s, set, (int)file - (e->event_fd >= 0));
+    ceni_state_close_fd(s, set->user, &e->event_fd);
     if (file) {
         e->event_fd = *fd;
         *fd = -1;

@@ -39,7 +39,7 @@ static void set_free(ceni_state *s, uint32_t index) {
     ceni_set *set = ceni_set_at(s, index);
     ceni_set_count_fd(s, set, -(int)set->pages_have);
     for (uint32_t i = 0; i < set->pages_have; i++) {
-        ceni_state_close_fd(s, &set->pages[i]);
+        ceni_state_close_fd(s, set->user, &set->pages[i]);
     }
     ceni_free(set->pages);
     uint32_t user = set->user;
@@ -318,7 +318,7 @@ unsigned ceni_set_lend(ceni_state *s, uint32_t index, uint32_t client, uint32_t 
 void ceni_set_lent(ceni_state *s, uint32_t index, uint32_t client, int *fds, unsigned count) {
     bool weaker = gets_weaker(s, index, client);
     for (unsigned i = 0; weaker && i < count; i++) {
-        ceni_state_close_fd(s, &fds[i]);
+        ceni_state_close_fd(s, ceni_set_at(s, index)->user, &fds[i]);
     }
 }
 
