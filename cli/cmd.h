@@ -50,6 +50,17 @@ bool cli_parse_size(const char *text, uint64_t *bytes);
  * the value; "" if it is missing; NULL: another argument. */
 const char *cli_option_value(const char *name, int argc, char **argv, int *i);
 
+/* Whether a word is --help, -h or, if `json` is not NULL, --json, which is noted. */
+bool cli_common_option(const char *word, bool *help, bool *json);
+
+/* Whether argv[*i] is --socket PATH, the broker's, which is noted. *status: the exit status so far.
+ */
+bool cli_socket_option(const char *command, int argc, char **argv, int *i, const char **path,
+                       int *status);
+
+/* The usage error of a word that is no option that the command has, or one too many. */
+int cli_stray_word(const char *command, const char *word);
+
 /* The value of an option that is a size over 0; else a usage error. */
 int cli_size_option(const char *command, const char *name, const char *value, uint64_t *bytes);
 
@@ -65,6 +76,10 @@ int cli_amount_option(const char *command, const char *name, const char *value, 
 /* "673.2 T", to be followed by a unit, and "203.6 us"; eight texts are in use at a time at most. */
 const char *cli_si(double n);
 const char *cli_time(double seconds);
+
+/* "12.0 MiB": three digits. `text` holds it, and is returned. */
+#define CLI_SIZE 32
+const char *cli_size_text(char text[CLI_SIZE], uint64_t bytes);
 
 /* 1,234,567; four texts are in use at a time at most. */
 const char *cli_grouped(uint64_t n);

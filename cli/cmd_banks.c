@@ -91,11 +91,10 @@ static int parse(int argc, char **argv, arguments *args) {
     int status = CLI_OK;
     for (int i = 1; i < argc && !status; i++) {
         const char *value;
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            args->help = true;
-        } else if (!strcmp(argv[i], "--json")) {
-            args->json = true;
-        } else if (!strcmp(argv[i], "--swizzle")) {
+        if (cli_common_option(argv[i], &args->help, &args->json)) {
+            continue;
+        }
+        if (!strcmp(argv[i], "--swizzle")) {
             args->find_swizzle = true;
         } else if (!strncmp(argv[i], "--swizzle=", strlen("--swizzle="))) {
             status = parse_swizzle(argv[i] + strlen("--swizzle="), &args->tile.swizzle);
@@ -103,11 +102,8 @@ static int parse(int argc, char **argv, arguments *args) {
             continue;
         } else if ((value = cli_option_value("--access", argc, argv, &i))) {
             status = parse_walk(value, &args->tile.walk);
-        } else if (argv[i][0] == '-') {
-            status = cli_usage_error("banks", "unknown option '%s'; --help lists them", argv[i]);
         } else {
-            status = cli_usage_error(
-                "banks", "'%s' is one word too many; --help says how it is called", argv[i]);
+            status = cli_stray_word("banks", argv[i]);
         }
     }
     return status;

@@ -43,14 +43,15 @@ static const struct {
 static int parse(int argc, char **argv, arguments *args) {
     for (int i = 1; i < argc; i++) {
         const char *value;
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            args->help = true;
-        } else if ((value = cli_option_value("--to", argc, argv, &i))) {
+        if (cli_common_option(argv[i], &args->help, NULL)) {
+            continue;
+        }
+        if ((value = cli_option_value("--to", argc, argv, &i))) {
             args->to = value;
         } else if (!strcmp(argv[i], "-o")) {
             args->out = i + 1 < argc ? argv[++i] : "";
         } else if (argv[i][0] == '-' && argv[i][1]) {
-            return cli_usage_error("convert", "unknown option '%s'; --help lists them", argv[i]);
+            return cli_stray_word("convert", argv[i]);
         } else if (*args->in) {
             return cli_usage_error("convert", "one IN, not '%s' and '%s'; OUT comes after -o",
                                    args->in, argv[i]);

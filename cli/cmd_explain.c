@@ -65,17 +65,16 @@ static int parse(int argc, char **argv, arguments *args) {
     for (int i = 1; i < argc; i++) {
         const char *value;
         int status = CLI_OK;
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            args->help = true;
-        } else if (!strcmp(argv[i], "--json")) {
-            args->json = true;
-        } else if ((value = cli_option_value("--cap", argc, argv, &i))) {
+        if (cli_common_option(argv[i], &args->help, &args->json)) {
+            continue;
+        }
+        if ((value = cli_option_value("--cap", argc, argv, &i))) {
             status = cli_size_option("explain", "--cap", value, &args->options.cap_bytes);
         } else if ((value = cli_option_value("--device-total", argc, argv, &i))) {
             status = cli_size_option("explain", "--device-total", value,
                                      &args->options.device_total_bytes);
         } else if (argv[i][0] == '-' && argv[i][1]) {
-            status = cli_usage_error("explain", "unknown option '%s'; --help lists them", argv[i]);
+            status = cli_stray_word("explain", argv[i]);
         } else {
             args->files[args->file_count++] = argv[i];
         }

@@ -40,22 +40,13 @@ static int parse(int argc, char **argv, arguments *args) {
     for (int i = 1; i < argc; i++) {
         const char *value;
         int status = CLI_OK;
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            args->help = true;
-        } else if (!strcmp(argv[i], "--json")) {
-            args->json = true;
-        } else if ((value = cli_option_value("--device", argc, argv, &i))) {
+        if (cli_common_option(argv[i], &args->help, &args->json)) {
+            continue;
+        }
+        if ((value = cli_option_value("--device", argc, argv, &i))) {
             status = parse_device(value, &args->device);
-        } else if ((value = cli_option_value("--socket", argc, argv, &i))) {
-            args->socket = value;
-            status = *value ? CLI_OK : cli_usage_error("holders", "--socket needs a path");
-        } else if (argv[i][0] == '-') {
-            status = cli_usage_error("holders", "unknown option '%s'; --help lists them", argv[i]);
-        } else {
-            status = cli_usage_error("holders",
-                                     "'%s' is one word too many; --help says how it is "
-                                     "called",
-                                     argv[i]);
+        } else if (!cli_socket_option("holders", argc, argv, &i, &args->socket, &status)) {
+            status = cli_stray_word("holders", argv[i]);
         }
         if (status) {
             return status;

@@ -31,11 +31,10 @@ static const char usage[] =
 
 static int parse_one(int argc, char **argv, int *i, arguments *args) {
     const char *value;
-    if (!strcmp(argv[*i], "--help") || !strcmp(argv[*i], "-h")) {
-        args->help = true;
-    } else if (!strcmp(argv[*i], "--json")) {
-        args->json = true;
-    } else if (!strcmp(argv[*i], "--csv")) {
+    if (cli_common_option(argv[*i], &args->help, &args->json)) {
+        return CLI_OK;
+    }
+    if (!strcmp(argv[*i], "--csv")) {
         args->csv = true;
     } else if (!strcmp(argv[*i], "--no-keep")) {
         args->no_keep = true;
@@ -47,11 +46,8 @@ static int parse_one(int argc, char **argv, int *i, arguments *args) {
     } else if ((value = cli_option_value("--dir", argc, argv, i))) {
         args->options.dir = value;
         return *value ? CLI_OK : cli_usage_error("probe", "--dir needs a folder");
-    } else if (argv[*i][0] == '-') {
-        return cli_usage_error("probe", "unknown option '%s'; --help lists them", argv[*i]);
     } else {
-        return cli_usage_error("probe", "'%s' is one word too many; --help says how it is called",
-                               argv[*i]);
+        return cli_stray_word("probe", argv[*i]);
     }
     return CLI_OK;
 }

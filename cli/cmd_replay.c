@@ -35,11 +35,10 @@ const uint64_t replay_curve_mib[REPLAY_CURVE_POINTS] = {2, 8, 32, 128, 512};
 static int parse(int argc, char **argv, arguments *args) {
     for (int i = 1; i < argc; i++) {
         const char *value;
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            args->help = true;
-        } else if (!strcmp(argv[i], "--json")) {
-            args->json = true;
-        } else if (!strcmp(argv[i], "--curve")) {
+        if (cli_common_option(argv[i], &args->help, &args->json)) {
+            continue;
+        }
+        if (!strcmp(argv[i], "--curve")) {
             args->curve = true;
         } else if ((value = cli_option_value("--cap", argc, argv, &i))) {
             int status = cli_size_option("replay", "--cap", value, &args->cap);
@@ -47,7 +46,7 @@ static int parse(int argc, char **argv, arguments *args) {
                 return status;
             }
         } else if (argv[i][0] == '-' && argv[i][1]) {
-            return cli_usage_error("replay", "unknown option '%s'; --help lists them", argv[i]);
+            return cli_stray_word("replay", argv[i]);
         } else if (args->file) {
             return cli_usage_error("replay", "one FILE, not '%s' and '%s'", args->file, argv[i]);
         } else {

@@ -32,20 +32,18 @@ static const char usage[] =
 static int parse(int argc, char **argv, arguments *args) {
     args->what = argv + 1;
     for (int i = 1; i < argc; i++) {
-        const char *value;
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            args->help = true;
+        int status = CLI_OK;
+        if (cli_common_option(argv[i], &args->help, NULL)) {
             return CLI_OK;
         }
         if (!strcmp(argv[i], "--withdraw")) {
             args->withdraw = true;
-        } else if ((value = cli_option_value("--socket", argc, argv, &i))) {
-            if (!*value) {
-                return cli_usage_error("revoke", "--socket needs a path");
+        } else if (cli_socket_option("revoke", argc, argv, &i, &args->socket, &status)) {
+            if (status) {
+                return status;
             }
-            args->socket = value;
         } else if (argv[i][0] == '-') {
-            return cli_usage_error("revoke", "unknown option '%s'; --help lists them", argv[i]);
+            return cli_stray_word("revoke", argv[i]);
         } else {
             args->what[args->count++] = argv[i];
         }

@@ -66,12 +66,6 @@ static int parse_bytes(const char *value, arguments *args) {
     return CLI_OK;
 }
 
-static int parse_type(const char *value, cen_type *type) {
-    return cen_type_find(value, type)
-               ? cli_usage_error("roofline", "--dtype: %s", cli_reason(cen_log_last_error()))
-               : CLI_OK;
-}
-
 static int parse_latency(const char *value, double *seconds) {
     double ns = 0;
     int status = cli_amount_option("roofline", "--latency", value, "nanoseconds", "420", &ns);
@@ -82,11 +76,11 @@ static int parse_latency(const char *value, double *seconds) {
 static int parse_one(int argc, char **argv, int *i, arguments *args) {
     const char *value;
     int status = CLI_OK;
-    if (!strcmp(argv[*i], "--help") || !strcmp(argv[*i], "-h")) {
-        args->help = true;
-    } else if (!strcmp(argv[*i], "--json")) {
-        args->json = true;
-    } else if (cli_machine_option("roofline", argc, argv, i, &args->machine, &status)) {
+    if (cli_common_option(argv[*i], &args->help, &args->json)) {
+        return CLI_OK;
+    }
+    if (cli_machine_option("roofline", argc, argv, i, &args->machine, &status) ||
+        cli_type_option("roofline", argc, argv, i, &args->work.type, &status)) {
         return status;
     } else if ((value = cli_option_value("--flops", argc, argv, i))) {
         args->has_flops = true;
@@ -94,15 +88,10 @@ static int parse_one(int argc, char **argv, int *i, arguments *args) {
                                    &args->work.flops);
     } else if ((value = cli_option_value("--bytes", argc, argv, i))) {
         status = parse_bytes(value, args);
-    } else if ((value = cli_option_value("--dtype", argc, argv, i))) {
-        status = parse_type(value, &args->work.type);
     } else if ((value = cli_option_value("--latency", argc, argv, i))) {
         status = parse_latency(value, &args->latency_seconds);
-    } else if (argv[*i][0] == '-') {
-        status = cli_usage_error("roofline", "unknown option '%s'; --help lists them", argv[*i]);
     } else {
-        status = cli_usage_error(
-            "roofline", "'%s' is one word too many; --help says how it is called", argv[*i]);
+        status = cli_stray_word("roofline", argv[*i]);
     }
     return status;
 }
@@ -135,6 +124,23 @@ static bool apply_options(arguments *args) {
     return complete;
 }
 
+/* What stands for the ceiling that is missing, the first one as the library looks for them. */
+static const char *remedy(const cen_work *work) {
+    if (work->flops > 0 && work->peak_flops <= 0 &&
+        cen_probe_get_rate(work->device, cen_type_name(work->type)) <= 0) {
+        return "give --peak-flops";
+    }
+    for (size_t i = 0; i < work->traffic_count; i++) {
+        const cen_traffic *t = &work->traffic[i];
+        const cen_probe_level *measured = t->level ? cen_probe_get_level(work->device, t->level)
+                                                   : cen_probe_get_memory(work->device);
+        if (t->bandwidth <= 0 && (!measured || measured->bandwidth_gbps <= 0)) {
+            return t->level ? "leave out its --bytes" : "give --bandwidth";
+        }
+    }
+    return "measure it";
+}
+
 static int judge(arguments *args) {
     cen_roofline_result result;
     bool complete = apply_options(args);
@@ -149,9 +155,9 @@ static int judge(arguments *args) {
     cen_status judged = cen_roofline_judge(&args->work, &result);
     if (judged == CEN_ERR_NOT_FOUND) {
         return cli_usage_error("roofline",
-                               "%s; give --peak-flops or --bandwidth, or a file of "
-                               "'cenote probe' that has it",
-                               cli_reason(cen_log_last_error()));
+                               "%s; %s, or name results of 'cenote probe' that have it with "
+                               "--machine FILE",
+                               cli_reason(cen_log_last_error()), remedy(&args->work));
     }
     if (judged) {
         return cli_usage_error("roofline", "%s", cli_reason(cen_log_last_error()));

@@ -99,7 +99,7 @@ static int parse(int argc, char **argv, run_options *options) {
         } else if ((value = cli_option_value("--json", argc, argv, &i))) {
             status = read_file("--json", value, &options->json);
         } else {
-            status = cli_usage_error(command, "unknown option '%s'; --help lists them", argv[i]);
+            status = cli_stray_word(command, argv[i]);
         }
     }
     options->command = argv + i;

@@ -11,7 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "cenote/share.h"
+#include "cenote/broker.h"
 
 enum { USERS_MAX = 256, LISTEN_FD = 3 /* the first that a service manager passes */ };
 
@@ -99,22 +99,20 @@ static int parse_user(const char *value, arguments *args) {
 
 static int parse_one(int argc, char **argv, int *i, arguments *args) {
     const char *value;
-    if (!strcmp(argv[*i], "--help") || !strcmp(argv[*i], "-h")) {
-        args->help = true;
-    } else if ((value = cli_option_value("--socket", argc, argv, i))) {
-        args->socket = value;
-        return *value ? CLI_OK : cli_usage_error("serve", "--socket needs a path");
+    int status = CLI_OK;
+    if (cli_common_option(argv[*i], &args->help, NULL)) {
+        return CLI_OK;
+    }
+    if (cli_socket_option("serve", argc, argv, i, &args->socket, &status)) {
+        return status;
     } else if ((value = cli_option_value("--mode", argc, argv, i))) {
         return parse_mode(value, &args->mode);
     } else if ((value = cli_option_value("--quota", argc, argv, i))) {
         return cli_size_option("serve", "--quota", value, &args->quota);
     } else if ((value = cli_option_value("--quota-user", argc, argv, i))) {
         return parse_user(value, args);
-    } else if (argv[*i][0] == '-') {
-        return cli_usage_error("serve", "unknown option '%s'; --help lists them", argv[*i]);
     } else {
-        return cli_usage_error("serve", "'%s' is one word too many; --help says how it is called",
-                               argv[*i]);
+        return cli_stray_word("serve", argv[*i]);
     }
     return CLI_OK;
 }
@@ -206,6 +204,17 @@ static cen_status serve(const cen_broker_options *options) {
     return status;
 }
 
+/* What helps a user whose place is not writable. */
+static const char *hint(cen_status served, const arguments *args, int listen_fd) {
+    const char *runtime = getenv("XDG_RUNTIME_DIR"), *named = getenv("CENOTE_BROKER");
+    if (served != CEN_ERR_IO || listen_fd || args->socket || (named && *named) || !geteuid()) {
+        return "";
+    }
+    return runtime && *runtime
+               ? "; --socket PATH names another place"
+               : "; XDG_RUNTIME_DIR is not set, so --socket PATH has to name a place of yours";
+}
+
 int cmd_serve(int argc, char **argv) {
     static arguments args;
     int status = CLI_OK, listen_fd = 0;
@@ -234,5 +243,5 @@ int cmd_serve(int argc, char **argv) {
     cen_log_set(cli_keep_error, &last, CEN_LOG_WARN);
     cen_status served = serve(&options);
     cen_log_set(NULL, NULL, CEN_LOG_ERROR);
-    return served ? cli_failed("serve", "%s", last.text) : CLI_OK;
+    return served ? cli_failed("serve", "%s%s", last.text, hint(served, &args, listen_fd)) : CLI_OK;
 }

@@ -67,19 +67,12 @@ static int parse_arch(const char *value, uint32_t *sm) {
     return CLI_OK;
 }
 
-static int parse_type(const char *value, cen_type *type) {
-    return cen_type_find(value, type)
-               ? cli_usage_error("tile", "--dtype: %s", cli_reason(cen_log_last_error()))
-               : CLI_OK;
-}
-
 /* One of M, N and K. */
 static int parse_shape(const char *word, arguments *args) {
     static const char *const names[] = {"M", "N", "K"};
     uint64_t *const shape[] = {&args->request.m, &args->request.n, &args->request.k};
     if (args->shape == 3) {
-        return cli_usage_error("tile", "'%s' is one word too many; --help says how it is called",
-                               word);
+        return cli_stray_word("tile", word);
     }
     int i = args->shape++;
     return cli_whole_option("tile", names[i], word, 1, INT32_MAX, shape[i]);
@@ -112,15 +105,13 @@ static int parse_one(int argc, char **argv, int *i, arguments *args) {
     cen_tile_request *r = &args->request;
     const char *value;
     int status = CLI_OK;
-    if (!strcmp(argv[*i], "--help") || !strcmp(argv[*i], "-h")) {
-        args->help = true;
-    } else if (!strcmp(argv[*i], "--json")) {
-        args->json = true;
-    } else if (cli_machine_option("tile", argc, argv, i, &args->machine, &status) ||
-               parse_number(argc, argv, i, r, &status)) {
+    if (cli_common_option(argv[*i], &args->help, &args->json)) {
+        return CLI_OK;
+    }
+    if (cli_machine_option("tile", argc, argv, i, &args->machine, &status) ||
+        cli_type_option("tile", argc, argv, i, &r->type, &status) ||
+        parse_number(argc, argv, i, r, &status)) {
         return status;
-    } else if ((value = cli_option_value("--dtype", argc, argv, i))) {
-        status = parse_type(value, &r->type);
     } else if ((value = cli_option_value("--tile", argc, argv, i))) {
         status = parse_tile(value, r);
     } else if ((value = cli_option_value("--chain", argc, argv, i))) {
@@ -130,7 +121,7 @@ static int parse_one(int argc, char **argv, int *i, arguments *args) {
     } else if ((value = cli_option_value("--l2", argc, argv, i))) {
         status = cli_size_option("tile", "--l2", value, &r->l2_bytes);
     } else if (argv[*i][0] == '-' && !isdigit((unsigned char)argv[*i][1])) {
-        status = cli_usage_error("tile", "unknown option '%s'; --help lists them", argv[*i]);
+        status = cli_stray_word("tile", argv[*i]);
     } else {
         status = parse_shape(argv[*i], args);
     }

@@ -7,12 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cmd.h"
+
 enum { WIDTH = 80, OWNERS = 6 };
 
-static const double GIB = 1 << 30;
+static const uint64_t GIB = 1 << 30;
 
-static double gib(uint64_t bytes) {
-    return (double)bytes / GIB;
+static uint64_t size_of(int64_t difference) {
+    return difference < 0 ? -(uint64_t)difference : (uint64_t)difference;
 }
 
 /* Characters, not bytes, of UTF-8. */
@@ -56,25 +58,27 @@ static void put_word(line *l, const char *word) {
 
 static void put_ledger(const cen_holder *h) {
     line l = {0};
-    char word[128];
+    char word[128], size[CLI_SIZE];
     uint64_t rest = 0;
     for (size_t i = 0; i < h->owner_count; i++) {
         if (i >= OWNERS) {
             rest += h->owners[i].bytes;
             continue;
         }
-        snprintf(word, sizeof word, "%s %.1f", h->owners[i].name, gib(h->owners[i].bytes));
+        snprintf(word, sizeof word, "%s %s", h->owners[i].name,
+                 cli_size_text(size, h->owners[i].bytes));
         put_word(&l, word);
     }
     if (rest) {
-        snprintf(word, sizeof word, "others %.1f", gib(rest));
+        snprintf(word, sizeof word, "others %s", cli_size_text(size, rest));
         put_word(&l, word);
     }
     if (h->device_bytes == CEN_BYTES_UNKNOWN) {
         put_word(&l, "all by its ledger: the driver does not tell");
     } else {
-        snprintf(word, sizeof word, h->physical ? "unexplained %+.1f" : "not the allocator's %+.1f",
-                 (double)h->unexplained_bytes / GIB);
+        snprintf(word, sizeof word, "%s %c%s", h->physical ? "unexplained" : "not the allocator's",
+                 h->unexplained_bytes < 0 ? '-' : '+',
+                 cli_size_text(size, size_of(h->unexplained_bytes)));
         put_word(&l, word);
     }
     printf("\n");
@@ -124,7 +128,8 @@ static void put_holder(const cen_holder *h, const widths *w) {
     if (h->device_bytes == CEN_BYTES_UNKNOWN) {
         printf("  %11s\n", "? GiB");
     } else {
-        printf("  %7.1f GiB\n", gib(h->device_bytes));
+        char size[CLI_SIZE];
+        printf("  %11s\n", cli_size_text(size, h->device_bytes));
     }
     if (h->dead) {
         printf("      no such process here: it died and its memory is still held,\n"
@@ -137,23 +142,27 @@ static void put_holder(const cen_holder *h, const widths *w) {
 
 static void put_device(const cen_holder_device *d) {
     size_t n = d->holder_count;
-    char head[256], claim[96];
-    snprintf(head, sizeof head, "GPU %d  %s  %.1f of %.1f GiB used: ", d->index, d->name,
-             gib(d->used_bytes), gib(d->total_bytes));
+    char head[256], claim[96], size[CLI_SIZE], used[CLI_SIZE];
+    if (d->used_bytes < GIB) {
+        cli_size_text(used, d->used_bytes);
+    } else {
+        snprintf(used, sizeof used, "%.1f", (double)d->used_bytes / (double)GIB);
+    }
+    snprintf(head, sizeof head, "GPU %d  %s  %s of %.1f GiB used: ", d->index, d->name, used,
+             (double)d->total_bytes / (double)GIB);
     int length = snprintf(claim, sizeof claim,
                           n == 0   ? "no process"
                           : n == 1 ? "1 process"
                                    : "%zu processes",
                           n);
     int64_t unclaimed = d->unclaimed_bytes;
+    cli_size_text(size, size_of(unclaimed));
     if (!n) { /* all that is used is claimed by none, then */
         claim[length] = '\0';
     } else if (unclaimed >= 0) {
-        snprintf(claim + length, sizeof claim - (size_t)length, ", %.1f GiB claimed by none",
-                 (double)unclaimed / GIB);
+        snprintf(claim + length, sizeof claim - (size_t)length, ", %s claimed by none", size);
     } else {
-        snprintf(claim + length, sizeof claim - (size_t)length, ", claimed %.1f GiB too much",
-                 (double)-unclaimed / GIB);
+        snprintf(claim + length, sizeof claim - (size_t)length, ", claimed %s too much", size);
     }
     bool fits = columns(head) + columns(claim) <= WIDTH;
     printf("%s%s%s\n", head, fits ? "" : "\n  ", claim);

@@ -33,6 +33,15 @@ bool cli_machine_option(const char *command, int argc, char **argv, int *i, cli_
     return true;
 }
 
+bool cli_type_option(const char *command, int argc, char **argv, int *i, cen_type *type,
+                     int *status) {
+    const char *value = cli_option_value("--dtype", argc, argv, i);
+    if (value && cen_type_find(value, type)) {
+        *status = cli_usage_error(command, "--dtype: %s", cli_reason(cen_log_last_error()));
+    }
+    return value != NULL;
+}
+
 /* The library's reason for a file that cannot be read. */
 static int failed(const char *command) {
     return cli_failed(command, "%s", cli_reason(cen_log_last_error()));

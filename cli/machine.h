@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "cenote/probe.h"
+#include "cenote/roofline.h"
 
 /* Zero-initialise; cli_machine_close frees what cli_machine_open made. */
 typedef struct cli_machine {
@@ -22,6 +23,10 @@ typedef struct cli_machine {
  * false: it is another argument. *status: the exit status so far. */
 bool cli_machine_option(const char *command, int argc, char **argv, int *i, cli_machine *machine,
                         int *status);
+
+/* Takes argv[*i] and its value if it is --dtype, in the same way. */
+bool cli_type_option(const char *command, int argc, char **argv, int *i, cen_type *type,
+                     int *status);
 
 /* Reads the results file that was named, or this machine's own where `wanted` and there is one.
  * Returns the exit status; one line on stderr says what failed. */

@@ -39,6 +39,19 @@ const char *cli_grouped(uint64_t n) {
     return out;
 }
 
+const char *cli_size_text(char text[CLI_SIZE], uint64_t bytes) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 1000 && unit + 1 < sizeof units / sizeof *units) {
+        value /= 1024;
+        unit++;
+    }
+    int digits = !unit || value >= 100 ? 0 : value >= 10 ? 1 : 2;
+    snprintf(text, CLI_SIZE, "%.*f %s", digits, value, units[unit]);
+    return text;
+}
+
 /* K, M, G, T, P and E are powers of 1000. */
 static bool parse_amount(const char *text, double *amount) {
     static const char letters[] = "kmgtpe";

@@ -20,6 +20,33 @@ const char *cli_option_value(const char *name, int argc, char **argv, int *i) {
     return *i + 1 < argc ? argv[++*i] : "";
 }
 
+bool cli_common_option(const char *word, bool *help, bool *json) {
+    bool asks_help = !strcmp(word, "--help") || !strcmp(word, "-h");
+    bool asks_json = json && !strcmp(word, "--json");
+    *help = *help || asks_help;
+    if (asks_json) {
+        *json = true;
+    }
+    return asks_help || asks_json;
+}
+
+bool cli_socket_option(const char *command, int argc, char **argv, int *i, const char **path,
+                       int *status) {
+    const char *value = cli_option_value("--socket", argc, argv, i);
+    if (value) {
+        *path = value;
+        *status = *value ? CLI_OK : cli_usage_error(command, "--socket needs a path");
+    }
+    return value != NULL;
+}
+
+int cli_stray_word(const char *command, const char *word) {
+    return word[0] == '-'
+               ? cli_usage_error(command, "unknown option '%s'; --help lists them", word)
+               : cli_usage_error(command, "'%s' is one word too many; --help says how it is called",
+                                 word);
+}
+
 int cli_size_option(const char *command, const char *name, const char *value, uint64_t *bytes) {
     if (!*value) {
         return cli_usage_error(command, "%s needs a size, such as 27.94GiB", name);

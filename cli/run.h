@@ -24,10 +24,6 @@ typedef struct run_options {
 /* Prints "cenote: message" to standard error; of a text of several lines, each is marked. */
 void run_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void run_say_text(const char *text);
-/* "12.0 MiB": three digits. */
-#define RUN_SIZE 32
-const char *run_size(char text[RUN_SIZE], uint64_t bytes);
-
 /* The program of a ledger, as much of it as a line has room for: "python train.py --dat...". */
 #define RUN_PROGRAM 64
 const char *run_program(char text[RUN_PROGRAM], const cen_ledger_view *view);

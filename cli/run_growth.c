@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cmd.h"
 #include "cli/run.h"
 
 enum { STEPS = 6 };
@@ -67,11 +68,11 @@ static bool is_watched(const cen_ledger_entry *entry) {
 }
 
 static void name(cen_ledger_view *view, const holding *h, int64_t now_us) {
-    char where[512], more[RUN_SIZE], bytes[RUN_SIZE];
+    char where[512], more[CLI_SIZE], bytes[CLI_SIZE];
     run_where(view, h->stack, where, sizeof where);
     run_say("grows by %s in %.1f s: %llu blocks, %s, at %s",
-            run_size(more, h->bytes - h->first_bytes), (double)(now_us - h->first_us) / 1e6,
-            (unsigned long long)h->count, run_size(bytes, h->bytes), where);
+            cli_size_text(more, h->bytes - h->first_bytes), (double)(now_us - h->first_us) / 1e6,
+            (unsigned long long)h->count, cli_size_text(bytes, h->bytes), where);
 }
 
 static void compare(cen_ledger_view *view, holding *h, int64_t now_us) {
@@ -115,15 +116,16 @@ static void name_growing(struct run_growth *growth, cen_ledger_view *view) {
     size_t count = cen_ledger_view_growing(view, STEPS, growing, MOST);
     for (size_t i = 0; i < count && i < MOST; i++) {
         holding *h = enter(growth, growing[i].stack, growing[i].device);
-        char where[512], more[RUN_SIZE], bytes[RUN_SIZE];
+        char where[512], more[CLI_SIZE], bytes[CLI_SIZE];
         if (!h || h->named) {
             continue;
         }
         h->named = true;
         run_where(view, growing[i].stack, where, sizeof where);
-        run_say("grows by %s a step: %llu blocks, %s, at %s", run_size(more, growing[i].step_bytes),
-                (unsigned long long)growing[i].live_count, run_size(bytes, growing[i].live_bytes),
-                where);
+        run_say("grows by %s a step: %llu blocks, %s, at %s",
+                cli_size_text(more, growing[i].step_bytes),
+                (unsigned long long)growing[i].live_count,
+                cli_size_text(bytes, growing[i].live_bytes), where);
     }
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cenote/holders.h"
+#include "cli/cmd.h"
 #include "cli/run.h"
 
 typedef struct row {
@@ -55,8 +56,8 @@ static size_t gather(cen_ledger_view *view, const listing *list, unsigned device
 }
 
 static void put_bytes(FILE *out, int64_t bytes) {
-    char text[RUN_SIZE];
-    fprintf(out, " %s%10s", bytes < 0 ? "-" : " ", run_size(text, (uint64_t)llabs(bytes)));
+    char text[CLI_SIZE];
+    fprintf(out, " %s%10s", bytes < 0 ? "-" : " ", cli_size_text(text, (uint64_t)llabs(bytes)));
 }
 
 /* What NVML says of the process on the device, and what no entry explains; false if nothing. */

@@ -38,17 +38,17 @@ void run_tell_failure(cen_ledger_view *view, const run_options *options, const c
         return;
     }
     const cen_ledger_failure *last = &failures[count - 1];
-    char asked[RUN_SIZE], room[RUN_SIZE], where[512], program[RUN_PROGRAM];
+    char asked[CLI_SIZE], room[CLI_SIZE], where[512], program[RUN_PROGRAM];
     run_where(view, last->stack, where, sizeof where);
     if (options->limit && last->free_bytes >= last->bytes) {
         run_say(
             "over the limit: %s (pid %d) asked for %s on device %u, where it may hold %s, at %s",
-            run_program(program, view), info->pid, run_size(asked, last->bytes), last->device,
-            run_size(room, options->limit), where);
+            run_program(program, view), info->pid, cli_size_text(asked, last->bytes), last->device,
+            cli_size_text(room, options->limit), where);
     } else {
         run_say("out of memory: %s (pid %d) asked for %s on device %u, which had %s free, at %s",
-                run_program(program, view), info->pid, run_size(asked, last->bytes), last->device,
-                run_size(room, last->free_bytes), where);
+                run_program(program, view), info->pid, cli_size_text(asked, last->bytes),
+                last->device, cli_size_text(room, last->free_bytes), where);
     }
     if (owners) {
         explain(view, options, last);

@@ -26,19 +26,6 @@ void run_say_text(const char *text) {
     }
 }
 
-const char *run_size(char text[RUN_SIZE], uint64_t bytes) {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-    while (value >= 1000 && unit + 1 < sizeof units / sizeof *units) {
-        value /= 1024;
-        unit++;
-    }
-    int digits = !unit || value >= 100 ? 0 : value >= 10 ? 1 : 2;
-    snprintf(text, RUN_SIZE, "%.*f %s", digits, value, units[unit]);
-    return text;
-}
-
 const char *run_program(char text[RUN_PROGRAM], const cen_ledger_view *view) {
     const char *program = cen_ledger_view_info(view)->program;
     if (snprintf(text, RUN_PROGRAM, "%s", program) >= RUN_PROGRAM) {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double GIB = 1 << 30;
+#include "cli/cmd.h"
 
 #define COMPARE(a, b) (((a) > (b)) - ((a) < (b)))
 
@@ -184,8 +184,8 @@ static void put_export(const sharing *s, const cen_share_export_listing *export)
 }
 
 static void put_set(const sharing *s, const cen_share_set_info *set) {
-    char user[SHARING_USER];
-    printf("  %8.3f GiB on %s, of %s: ", (double)set->bytes / GIB, set->device_uuid,
+    char user[SHARING_USER], size[CLI_SIZE];
+    printf("  %10s on %s, of %s: ", cli_size_text(size, set->bytes), set->device_uuid,
            sharing_user(set->uid, user));
     if (set->publisher) {
         printf("published by ");
@@ -213,7 +213,8 @@ void sharing_print(const sharing *s, const char *uuid) {
             sets++;
         }
     }
-    printf("Shared through the broker: %.3f GiB in %zu set%s\n", (double)bytes / GIB, sets,
+    char size[CLI_SIZE];
+    printf("Shared through the broker: %s in %zu set%s\n", cli_size_text(size, bytes), sets,
            sets == 1 ? "" : "s");
     for (size_t i = 0; i < list->set_count; i++) {
         if (shown(&list->sets[i], uuid)) {

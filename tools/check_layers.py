@@ -65,6 +65,7 @@ PUBLIC = {
     "diagnose": "trace",
     "report": "trace",
     "trace": "trace/emit",
+    "broker": "ipc",
     "share": "ipc",
     "ledger": "ledger/file",  # whose entries are what the file's reader gives
     "holders": "ledger",

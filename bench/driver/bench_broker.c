@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "bench/bench.h"
+#include "cenote/broker.h"
 #include "cenote/log.h"
 #include "ipc/wire.h"
 
@@ -65,11 +66,15 @@ static void print_log(void *arg, cen_log_level level, const char *message) {
 
 /* ---- the broker, and a process that echoes ---- */
 
+static int descriptor(const char *word) {
+    return (int)strtol(word, NULL, 10);
+}
+
 static int broker_main(char **argv) {
     cen_broker_options options = {.size = sizeof options, .socket = argv[2]};
     cen_broker *broker;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (cen_broker_create(&options, &broker) || write(atoi(argv[3]), "", 1) != 1) {
+    if (cen_broker_create(&options, &broker) || write(descriptor(argv[3]), "", 1) != 1) {
         return 1;
     }
     return cen_broker_run(broker) ? 1 : 0;
@@ -77,7 +82,7 @@ static int broker_main(char **argv) {
 
 static int echo_main(char **argv) {
     char message[256];
-    int socket = atoi(argv[3]);
+    int socket = descriptor(argv[3]);
     ssize_t size;
     while ((size = recv(socket, message, sizeof message, 0)) > 0) {
         (void)!send(socket, message, (size_t)size, MSG_NOSIGNAL);
@@ -122,14 +127,17 @@ static double round_trip(void) {
 /* Seconds of a processor that the broker used. */
 static double broker_cpu(void) {
     char file[64], line[1024] = "";
-    unsigned long user = 0, system = 0;
     snprintf(file, sizeof file, "/proc/%d/stat", (int)broker_pid);
     FILE *f = fopen(file, "r");
-    need(f && fgets(line, sizeof line, f) && strrchr(line, ')'), "reading stat");
+    need(f && fgets(line, sizeof line, f), "reading stat");
     fclose(f);
-    need(sscanf(strrchr(line, ')') + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu",
-                &user, &system) == 2,
-         "reading stat");
+    char *at =
+        strrchr(line, ')'); /* what the name ends with is field 2, the first of the times 14 */
+    for (int field = 2; at && field < 14; field++) {
+        at = strchr(at + 1, ' ');
+    }
+    need(at != NULL, "reading stat");
+    unsigned long user = strtoul(at, &at, 10), system = strtoul(at, &at, 10);
     return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
 }
 
@@ -139,7 +147,8 @@ static double broker_bytes(void) {
     snprintf(file, sizeof file, "/proc/%d/status", (int)broker_pid);
     FILE *f = fopen(file, "r");
     need(f != NULL, "reading status");
-    while (fgets(line, sizeof line, f) && sscanf(line, "VmRSS: %llu", &kib) != 1) {
+    while (fgets(line, sizeof line, f) && !kib) {
+        kib = strncmp(line, "VmRSS:", 6) ? 0 : strtoull(line + 6, NULL, 10);
     }
     fclose(f);
     need(kib > 0, "reading status");

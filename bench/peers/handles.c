@@ -73,7 +73,8 @@ const char *peer_handles_open(const char *device, peer_handles **peer) {
     }
     const char *number = strchr(device, ':');
     p->on_gpu = !strncmp(device, "cuda", 4);
-    const char *why = p->on_gpu ? open_driver(p, number ? atoi(number + 1) : 0) : NULL;
+    long index = number ? strtol(number + 1, NULL, 10) : 0;
+    const char *why = p->on_gpu ? open_driver(p, (int)index) : NULL;
     if (why) {
         free(p);
         return why;

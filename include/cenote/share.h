@@ -161,7 +161,8 @@ CEN_API cen_status cen_share_export(cen_share *share, const cen_share_item *item
  * CEN_ERR_NOT_FOUND. */
 CEN_API cen_status cen_share_mark(cen_share *share, uint64_t export_id, cen_stream stream);
 /* No new reader may open it; its name, if this is the newest version, is free again. Readers keep
- * it. Its user may, from any process. CEN_ERR_NOT_FOUND, CEN_ERR_PERMISSION. */
+ * it. Its user may, from any process. CEN_ERR_PERMISSION: another user's, which this one may open;
+ * of what it may not open either, or is not there, it hears CEN_ERR_NOT_FOUND. */
 CEN_API cen_status cen_share_withdraw(cen_share *share, uint64_t export_id);
 /* Withdraws it, and tells those who have it open that they must close it. The pages of one who does
  * not are not used again until it closes or dies: no process can take a mapping from another.
@@ -280,7 +281,8 @@ typedef struct cen_share_lease_info {
     bool write;
 } cen_share_lease_info;
 /* What the broker holds that this user may see: all of it for root, else what is this user's, or
- * open by this user. An orphan is a set whose publisher is 0. */
+ * open by this user, and by name what this user may open. An orphan is a set whose publisher is 0.
+ */
 typedef struct cen_share_list {
     const cen_share_client_info *clients;
     size_t client_count;
@@ -293,37 +295,6 @@ typedef struct cen_share_list {
 } cen_share_list;
 CEN_API cen_status cen_share_list_read(cen_share *share, cen_share_list **list);
 CEN_API void cen_share_list_free(cen_share_list *list);
-
-/* ---- the broker ---- */
-
-typedef struct cen_broker cen_broker;
-
-/* Zero-initialise, set `size` to sizeof, then what differs: a zero field means its default. */
-typedef struct cen_broker_options {
-    size_t size;
-    const char *socket;   /* path; default as cen_share_options.socket for this user */
-    int listen_fd;        /* 1 + a listening seqpacket socket that is there already (socket
-                             activation); 0: none */
-    uint32_t mode;        /* of the socket's file; default 0600 */
-    uint64_t quota_bytes; /* of sets for each user; default no limit */
-    uint32_t max_clients, max_sets, max_exports, max_leases; /* for each user; defaults 4096, 65536,
-                                                                1048576, 4194304 */
-    /* A user's own quota; NULL or false: quota_bytes. */
-    bool (*user_quota)(void *arg, uint32_t uid, uint64_t *bytes);
-    void *user_quota_arg;
-} cen_broker_options;
-
-/* Opens the socket. CEN_ERR_BUSY: a broker listens there; a socket that nobody listens on is
- * replaced. CEN_ERR_IO. options may be NULL. */
-CEN_API cen_status cen_broker_create(const cen_broker_options *options, cen_broker **broker);
-/* Serves until cen_broker_stop; by one thread. */
-CEN_API cen_status cen_broker_run(cen_broker *broker);
-/* Ends cen_broker_run; from any thread or a signal handler. */
-CEN_API void cen_broker_stop(cen_broker *broker);
-/* Tells the clients and closes. What they hold stays theirs. NULL is ignored. */
-CEN_API void cen_broker_destroy(cen_broker *broker);
-/* The path it listens on; "" with listen_fd. */
-CEN_API const char *cen_broker_socket(const cen_broker *broker);
 
 #ifdef __cplusplus
 }

@@ -189,32 +189,44 @@ class Share:
             self._exports.pop(export.id, None)
 
     def withdraw(self, what: Union[str, int, Export]) -> None:
-        """Export.withdraw() for an export of this user's, by its name (the newest version),
-        "name@version", or id."""
-        check(library().cen_share_withdraw(self.handle, self._id(what)))
+        """Export.withdraw() for exports of this user's: all versions of a name, or the one that
+        "name@version" or an id says."""
+        self._take_back(what, library().cen_share_withdraw, lambda e: bool(e.withdrawn))
 
     def revoke(self, what: Union[str, int, Export]) -> None:
-        """Export.revoke(), in the same way."""
-        check(library().cen_share_revoke(self.handle, self._id(what)))
+        """Export.revoke(), in the same way; of a name also versions that are withdrawn already."""
+        self._take_back(what, library().cen_share_revoke, lambda e: bool(e.revoked))
 
-    def _id(self, what: Union[str, int, Export]) -> int:
+    def _take_back(
+        self,
+        what: Union[str, int, Export],
+        call: Callable[[Any, int], int],
+        done: Callable[[Any], bool],
+    ) -> None:
         if isinstance(what, Export):
-            return what.id
+            what = what.id
         if isinstance(what, int):
-            return _lib.count_of("what", what, 1)
+            check(call(self.handle, _lib.count_of("what", what, 1)))
+            return
+        for number in self._versions(what, done):
+            status = call(self.handle, number)
+            if status != _lib.ERR_NOT_FOUND:  # else it ended meanwhile
+                check(status)
+
+    def _versions(self, what: str, done: Callable[[Any], bool]) -> List[int]:
         name, at, version = what.rpartition("@")
         wanted = int(version) if at and version.isdecimal() else 0
         name = name if wanted else what
         found = [
-            e
+            int(e.id)
             for e in self.list().exports
             if e.name.decode(errors="surrogateescape") == name
-            and not e.withdrawn
+            and not done(e)
             and wanted in (0, e.version)
         ]
         if not found:
             raise _lib.failure(_lib.ERR_NOT_FOUND, f"cenote: nothing is shared as {what!r}")
-        return int(max(found, key=lambda e: int(e.version)).id)
+        return found
 
     # ---- reading ----
 

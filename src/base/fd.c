@@ -2,14 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CLOSE_STACK = 65536 };
+#include "base/thread.h"
 
 int ceni_fd_move(int fd) {
     if (fd < 0 || fd > STDERR_FILENO) {
@@ -50,26 +48,9 @@ static void *close_it(void *fd) {
     return NULL;
 }
 
-/* False: there is no thread. It takes no signals, which are the program's. */
-static bool close_apart(int fd) {
-    pthread_t thread;
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    if (pthread_attr_init(&attributes)) {
-        return false;
-    }
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool begun = !pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED) &&
-                 !pthread_attr_setstacksize(&attributes, CLOSE_STACK) &&
-                 !pthread_create(&thread, &attributes, close_it, (void *)(intptr_t)fd);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return begun;
-}
-
 void ceni_fd_close_foreign(int fd) {
-    if (fd >= 0 && (fcntl(fd, F_GET_SEALS) >= 0 || !close_apart(fd))) {
+    if (fd >= 0 &&
+        (fcntl(fd, F_GET_SEALS) >= 0 || !ceni_thread_detached(close_it, (void *)(intptr_t)fd))) {
         close(fd);
     }
 }

@@ -48,6 +48,19 @@ char *ceni_str_take(ceni_str *str) {
     return data;
 }
 
+const char *ceni_size_text(char text[CENI_SIZE_TEXT], uint64_t bytes) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 1000 && unit + 1 < sizeof units / sizeof *units) {
+        value /= 1024;
+        unit++;
+    }
+    int digits = !unit || value >= 100 ? 0 : value >= 10 ? 1 : 2;
+    snprintf(text, CENI_SIZE_TEXT, "%.*f %s", digits, value, units[unit]);
+    return text;
+}
+
 const char *ceni_base_name(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct ceni_str {
     char *data; /* ends with NUL once anything was appended */
@@ -20,6 +21,10 @@ void ceni_str_fill(ceni_str *str, char c, int count);
 
 /* Hands over the text, for the caller to free(); NULL, and the memory released, if it failed. */
 char *ceni_str_take(ceni_str *str);
+
+/* "12.0 MiB": three digits. `text` holds it, and is returned. */
+#define CENI_SIZE_TEXT 32
+const char *ceni_size_text(char text[CENI_SIZE_TEXT], uint64_t bytes);
 
 /* What follows the last '/' of a path; all of it if there is none. */
 const char *ceni_base_name(const char *path);

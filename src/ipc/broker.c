@@ -16,8 +16,9 @@
 #include "ipc/broker_int.h"
 
 /* Of the descriptors that this process may have: what the pages, directories and events of one user
- * take at most, and the connections of one user, of three each. The others are not starved. */
-enum { FDS_SHARE = 2, CLIENTS_SHARE = 6 };
+ * take at most, the connections of one user, of three each, and what of one user's waits to be
+ * closed. The others are not starved. */
+enum { FDS_SHARE = 2, CLIENTS_SHARE = 6, CLOSING_SHARE = 16 };
 
 static uint64_t quota(void *arg, uint32_t uid) {
     const cen_broker_options *o = &((const cen_broker *)arg)->options;
@@ -28,8 +29,8 @@ static uint64_t quota(void *arg, uint32_t uid) {
     return o->quota_bytes ? o->quota_bytes : UINT64_MAX;
 }
 
-static void close_descriptor(void *arg, int fd) {
-    ceni_fd_close_foreign(fd);
+static void close_descriptor(void *arg, uint32_t uid, int fd) {
+    ceni_closer_close(((cen_broker *)arg)->closer, uid, fd);
 }
 
 /* As many descriptors as this process may have; how many that is. */
@@ -67,13 +68,17 @@ static cen_status make_state(cen_broker *broker) {
     if (limits.clients > descriptors / CLIENTS_SHARE) {
         limits.clients = descriptors / CLIENTS_SHARE;
     }
+    broker->closing_max = descriptors / CLOSING_SHARE;
     ceni_state_random random;
     if (ceni_fault(CENI_FAULT_IO) ||
         getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
         return ceni_fail(CEN_ERR_IO, "broker: no random numbers: %s", strerror(errno));
     }
     broker->state = ceni_state_create(&limits, &calls, broker, &random);
-    return broker->state ? CEN_OK : ceni_fail(CEN_ERR_HOST_MEMORY, "broker: out of host memory");
+    broker->closer = ceni_closer_create();
+    return broker->state && broker->closer
+               ? CEN_OK
+               : ceni_fail(CEN_ERR_HOST_MEMORY, "broker: out of host memory");
 }
 
 /* Whether this process sees all users by their numbers: one line of /proc that maps them all. */
@@ -143,6 +148,9 @@ cen_status cen_broker_run(cen_broker *broker) {
 
 void cen_broker_stop(cen_broker *broker) {
     uint64_t one = 1;
+    if (!broker) {
+        return;
+    }
     int error = errno; /* as a signal handler has to leave it */
     atomic_store(&broker->stop, true);
     (void)!write(broker->wake, &one, sizeof one); /* it can fail only if the loop is awake */
@@ -156,6 +164,7 @@ void cen_broker_destroy(cen_broker *broker) {
     ceni_broker_unlisten(broker);
     ceni_broker_close_all(broker);
     ceni_state_destroy(broker->state);
+    ceni_closer_leave(broker->closer);
     int *const fds[] = {&broker->epoll, &broker->wake, &broker->spare};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
         if (*fds[i] >= 0) {
@@ -166,5 +175,5 @@ void cen_broker_destroy(cen_broker *broker) {
 }
 
 const char *cen_broker_socket(const cen_broker *broker) {
-    return broker->options.listen_fd ? "" : broker->address.sun_path;
+    return !broker || broker->options.listen_fd ? "" : broker->address.sun_path;
 }

@@ -7,6 +7,8 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
+#include "cenote/broker.h"
+#include "ipc/closer.h"
 #include "ipc/state.h"
 
 /* A connection, and after its end the process that had it, as long as that has something open. */
@@ -41,6 +43,8 @@ typedef struct ceni_peers {
 struct cen_broker {
     cen_broker_options options;
     ceni_state *state;
+    ceni_closer *closer;
+    size_t closing_max; /* files of a user that are still to be closed */
     int epoll, listener, wake, spare;
     bool listening;        /* not paused for want of descriptors */
     uint64_t listen_again; /* ms */

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -13,6 +12,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "ipc/broker_int.h"
+#include "ipc/path.h"
 
 enum { BACKLOG = 1024 };
 
@@ -42,24 +42,18 @@ static cen_status take_open(cen_broker *broker) {
 /* The path, and its folder, which is made if it is a default one. */
 static cen_status choose_path(cen_broker *broker, char *folder, size_t size) {
     char *path = broker->address.sun_path;
-    size_t room = sizeof broker->address.sun_path;
-    const char *asked = broker->options.socket, *runtime = getenv("XDG_RUNTIME_DIR");
-    asked = asked && *asked ? asked : getenv("CENOTE_BROKER");
-    bool given = asked && *asked, own = !given && geteuid() != 0 && runtime && *runtime;
-    int length = given ? snprintf(path, room, "%s", asked)
-                       : snprintf(path, room, "%s/cenote/broker.sock", own ? runtime : "/run");
-    if (length < 0 || (size_t)length >= room) {
-        return ceni_fail(CEN_ERR_INVALID,
-                         "broker: the socket's path has %d bytes: at most %zu "
-                         "can be used",
-                         length, room - 1);
+    ceni_ipc_place place;
+    cen_status status =
+        ceni_ipc_listen_path(broker->options.socket, path, sizeof broker->address.sun_path, &place);
+    if (status) {
+        return status;
     }
     const char *slash = strrchr(path, '/');
     snprintf(folder, size, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1,
              slash ? path : ".");
-    if (!given && mkdir(folder, own ? 0700 : 0755) && errno != EEXIST) {
-        return ceni_fail(CEN_ERR_IO, "broker: %s cannot be made: %s; --socket names another path",
-                         folder, strerror(errno));
+    if (place != CENI_IPC_NAMED && mkdir(folder, place == CENI_IPC_OWN ? 0700 : 0755) &&
+        errno != EEXIST) {
+        return ceni_fail(CEN_ERR_IO, "broker: %s cannot be made: %s", folder, strerror(errno));
     }
     return CEN_OK;
 }

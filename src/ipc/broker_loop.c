@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -45,23 +46,26 @@ void ceni_peer_doom(ceni_peer *peer, const char *why) {
     }
 }
 
-static void close_fd(int *fd) {
-    ceni_fd_close_foreign(*fd);
-    *fd = -1;
-}
-
-static void close_sent(const int *fds, unsigned count) {
+static void close_sent(const ceni_peer *peer, const int *fds, unsigned count) {
     for (unsigned i = 0; i < count; i++) {
-        ceni_fd_close_foreign(fds[i]);
+        ceni_closer_close(peer->broker->closer, peer->uid, fds[i]);
     }
 }
 
 /* The client may have the same file open, and the kernel would go on waiting for it. That it was
  * not waited for yet is no failure. */
-static void close_watched(const ceni_peer *peer, int *fd) {
-    if (*fd >= 0) {
-        (void)epoll_ctl(peer->broker->epoll, EPOLL_CTL_DEL, *fd, NULL);
-        close_fd(fd);
+static void unwatch(const ceni_peer *peer, int fd) {
+    if (fd >= 0) {
+        (void)epoll_ctl(peer->broker->epoll, EPOLL_CTL_DEL, fd, NULL);
+    }
+}
+
+static void close_connection(ceni_peer *peer) {
+    int *const sockets[] = {&peer->socket, &peer->notice};
+    for (size_t i = 0; i < 2; i++) {
+        unwatch(peer, *sockets[i]);
+        ceni_closer_hang_up(peer->broker->closer, peer->uid, *sockets[i]);
+        *sockets[i] = -1;
     }
 }
 
@@ -81,9 +85,9 @@ static void delist(ceni_peer *peer) {
 /* ---- ends ---- */
 
 static void peer_free(ceni_peer *peer) {
-    close_watched(peer, &peer->socket);
-    close_watched(peer, &peer->notice);
-    close_watched(peer, &peer->pidfd);
+    close_connection(peer);
+    unwatch(peer, peer->pidfd);
+    ceni_closer_close(peer->broker->closer, peer->uid, peer->pidfd);
     ceni_peer_drop_reply(peer);
     ceni_free(peer->queue);
     delist(peer);
@@ -105,8 +109,7 @@ static void peer_end(ceni_peer *peer) {
         peer_free(peer);
         return;
     }
-    close_watched(peer, &peer->socket);
-    close_watched(peer, &peer->notice);
+    close_connection(peer);
     ceni_peer_drop_reply(peer);
     peer->doomed = false;
 }
@@ -162,6 +165,21 @@ static void take_over(ceni_peer *peer, ceni_peer *before) {
     ceni_peer_doom(before, NULL);
 }
 
+/* Whether the user may send files: those that came before can be closed. */
+static bool has_room(ceni_peer *peer) {
+    char why[160];
+    size_t count = ceni_closer_count(peer->broker->closer, peer->uid);
+    if (count <= peer->broker->closing_max) {
+        return true;
+    }
+    snprintf(why, sizeof why,
+             "%zu files that user %" PRIu32 " sent cannot be closed, as who serves them does not "
+             "answer: no more are taken",
+             count, peer->uid);
+    cut_off(peer, CEN_ERR_LIMIT, why);
+    return false;
+}
+
 static void greet(ceni_peer *peer, const ceni_wire_message *m, int *fds, unsigned count) {
     cen_broker *b = peer->broker;
     ceni_state_identity identity;
@@ -170,10 +188,14 @@ static void greet(ceni_peer *peer, const ceni_wire_message *m, int *fds, unsigne
         cut_off(peer, CEN_ERR_INVALID,
                 m->head.type == CENI_WIRE_HELLO ? "HELLO came without a seqpacket socket"
                                                 : "the first message has to be HELLO");
-        close_sent(fds, count);
+        close_sent(peer, fds, count);
         return;
     }
     peer->notice = fds[0];
+    if (!has_room(peer)) {
+        close_sent(peer, fds + 1, count - 1);
+        return;
+    }
     if (ceni_peer_identify(peer, count > 1 ? fds[1] : -1, &identity, &groups)) {
         cut_off(peer, CEN_ERR_IO, cen_log_last_error());
         return;
@@ -206,7 +228,7 @@ static void handle(ceni_peer *peer, size_t size, int *fds, unsigned count) {
     cen_broker *b = peer->broker;
     ceni_wire_message m;
     if (ceni_wire_check(b->in, size, count, CENI_WIRE_REQUEST, &m)) {
-        close_sent(fds, count);
+        close_sent(peer, fds, count);
         cut_off(peer, CEN_ERR_FORMAT, cen_log_last_error());
         return;
     }
@@ -214,8 +236,12 @@ static void handle(ceni_peer *peer, size_t size, int *fds, unsigned count) {
         greet(peer, &m, fds, count);
         return;
     }
+    if (count && !has_room(peer)) {
+        close_sent(peer, fds, count);
+        return;
+    }
     if (!ceni_peer_has_read(peer)) {
-        close_sent(fds, count);
+        close_sent(peer, fds, count);
         cut_off(peer, CEN_ERR_INVALID, "it asks again before it has read a reply");
         return;
     }
@@ -226,13 +252,18 @@ static void handle(ceni_peer *peer, size_t size, int *fds, unsigned count) {
     }
 }
 
+static void close_one(void *arg, int fd) {
+    close_sent(arg, &fd, 1);
+}
+
 static void receive(ceni_peer *peer) {
     cen_broker *b = peer->broker;
     int fds[CENI_WIRE_FDS];
     unsigned count = 0;
     size_t size = 0;
     memset(b->in, 0, sizeof(ceni_wire_head));
-    cen_status status = ceni_wire_receive(peer->socket, b->in, &size, fds, &count, true);
+    const ceni_wire_bin bin = {.close = close_one, .arg = peer};
+    cen_status status = ceni_wire_receive_into(peer->socket, b->in, &size, fds, &count, &bin);
     switch (status) {
     case CEN_OK:
         handle(peer, size, fds, count);
@@ -263,7 +294,7 @@ static bool too_many(const cen_broker *b, uint32_t uid) {
 static void welcome(cen_broker *b, int socket) {
     ceni_peer *peer = socket < 0 ? NULL : ceni_calloc(1, sizeof *peer);
     if (!peer) {
-        close_fd(&socket);
+        ceni_fd_close_foreign(socket);
         return;
     }
     peer->broker = b;

@@ -73,9 +73,9 @@ static long pid_of(int pidfd) {
     return pid;
 }
 
-static void close_own(int own, int used) {
+static void close_own(const ceni_peer *peer, int own, int used) {
     if (own != used) {
-        ceni_fd_close_foreign(own);
+        ceni_closer_close(peer->broker->closer, peer->uid, own);
     }
 }
 
@@ -85,7 +85,7 @@ static cen_status find_pidfd(ceni_peer *peer, int own) {
     socklen_t size = sizeof fd;
     bool asked = !getsockopt(peer->socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &size);
     if (!asked && errno == ESRCH) {
-        close_own(own, -1);
+        close_own(peer, own, -1);
         return CEN_ERR_NOT_FOUND;
     }
     if (!asked && peer->pid > 0) {
@@ -95,7 +95,7 @@ static cen_status find_pidfd(ceni_peer *peer, int own) {
         /* Of a peer without a number here no more can be said than that its pidfd has none. */
         fd = pid_of(own) == peer->pid ? own : -1;
     }
-    close_own(own, fd);
+    close_own(peer, own, fd);
     peer->pidfd = fd == own ? fd : ceni_fd_move(fd);
     return CEN_OK;
 }

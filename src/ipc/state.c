@@ -33,15 +33,16 @@ void ceni_state_destroy(ceni_state *s) {
     for (uint32_t i = 0; i < s->exports.used; i++) {
         ceni_export *e = ceni_export_at(s, i);
         if (e->slot.flags & CENI_SLOT_LIVE) {
-            ceni_state_close_fd(s, &e->directory_fd);
-            ceni_state_close_fd(s, &e->event_fd);
+            uint32_t user = ceni_set_at(s, e->set)->user;
+            ceni_state_close_fd(s, user, &e->directory_fd);
+            ceni_state_close_fd(s, user, &e->event_fd);
             ceni_free(e->directory);
         }
     }
     for (uint32_t i = 0; i < s->sets.used; i++) {
         ceni_set *set = ceni_set_at(s, i);
         for (uint32_t p = 0; (set->slot.flags & CENI_SLOT_LIVE) && p < set->pages_have; p++) {
-            ceni_state_close_fd(s, &set->pages[p]);
+            ceni_state_close_fd(s, set->user, &set->pages[p]);
         }
         ceni_free(set->slot.flags & CENI_SLOT_LIVE ? set->pages : NULL);
     }
@@ -91,9 +92,9 @@ void ceni_state_send_failure(ceni_state *s, uint32_t client, enum ceni_wire_type
     ceni_state_send(s, client, NULL, 0);
 }
 
-void ceni_state_close_fd(ceni_state *s, int *fd) {
+void ceni_state_close_fd(ceni_state *s, uint32_t user, int *fd) {
     if (*fd >= 0) {
-        s->calls.close(s->arg, *fd);
+        s->calls.close(s->arg, ceni_user_at(s, user)->uid, *fd);
         *fd = -1;
     }
 }
@@ -316,7 +317,7 @@ void ceni_state_request(ceni_state *s, uint32_t client, const ceni_wire_message 
     }
     cen_status status = handle(s, client, m, fds, count);
     for (unsigned i = 0; i < count; i++) { /* those that were kept are -1 */
-        ceni_state_close_fd(s, &fds[i]);
+        ceni_state_close_fd(s, ceni_client_at(s, client)->user, &fds[i]);
     }
     if (status && status != CEN_ERR_NOT_READY) { /* that one waits */
         ceni_state_send_failure(s, client, m->head.type, m->head.seq, status);

@@ -26,7 +26,8 @@ typedef struct ceni_state_calls {
     /* Whether it will be read. If not, ceni_state_hangup must follow: it is told anew to the
      * connection after that. */
     bool (*notice)(void *arg, void *peer, const ceni_wire_builder *message);
-    void (*close)(void *arg, int fd);
+    /* A descriptor that this user sent. */
+    void (*close)(void *arg, uint32_t uid, int fd);
     /* Whether a descriptor is what it has to be; if not, *why says so. */
     bool (*check)(void *arg, int fd, enum ceni_state_fd kind, uint64_t bytes, const char **why);
     /* Another descriptor of the same page without the right to write; -1: there is none. */

@@ -43,8 +43,8 @@ static void export_free(ceni_state *s, uint32_t index) {
         ceni_client_at(s, publisher)->export_count--;
     }
     ceni_set_count_fd(s, set, -((e->directory_fd >= 0) + (e->event_fd >= 0)));
-    ceni_state_close_fd(s, &e->directory_fd);
-    ceni_state_close_fd(s, &e->event_fd);
+    ceni_state_close_fd(s, set->user, &e->directory_fd);
+    ceni_state_close_fd(s, set->user, &e->event_fd);
     ceni_free(e->directory);
     ceni_list_remove(&s->exports, offsetof(ceni_export, by_set), &set->exports, index);
     set->export_count--;
@@ -97,14 +97,18 @@ void ceni_export_withdraw(ceni_state *s, uint32_t index, uint32_t by) {
 
 cen_status ceni_state_on_withdraw(ceni_state *s, uint32_t client, const ceni_wire_message *m) {
     uint64_t id = ((const ceni_wire_id *)m->body)->id;
-    uint32_t index = ceni_export_find(s, id);
-    if (index == CENI_NONE) {
+    uint32_t index = ceni_export_find(s, id), user = ceni_client_at(s, client)->user;
+    ceni_export *e = index == CENI_NONE ? NULL : ceni_export_at(s, index);
+    const ceni_set *set = e ? ceni_set_at(s, e->set) : NULL;
+    bool write, known = set && ceni_set_allows(s, set, client, &write);
+    if (!known) { /* nor does it hear whether there is one for others */
         return ceni_state_refuse(s, CEN_ERR_NOT_FOUND, "there is no export %" PRIx64, id);
     }
-    ceni_export *e = ceni_export_at(s, index);
-    uint32_t user = ceni_client_at(s, client)->user;
-    if (user != ceni_set_at(s, e->set)->user && ceni_user_at(s, user)->uid != 0) {
-        return ceni_state_refuse(s, CEN_ERR_PERMISSION, "export %" PRIx64 " is another user's", id);
+    if (user != set->user && ceni_user_at(s, user)->uid != 0) {
+        return ceni_state_refuse(s, CEN_ERR_PERMISSION,
+                                 "export %" PRIx64 " is user %" PRIu32 "'s, who may take it back, "
+                                 "as may root",
+                                 id, ceni_user_at(s, set->user)->uid);
     }
     ceni_ipc_step("broker: withdraws an export");
     if (m->head.type == CENI_WIRE_REVOKE && !e->revoked) {
@@ -120,8 +124,9 @@ cen_status ceni_state_on_withdraw(ceni_state *s, uint32_t client, const ceni_wir
 void ceni_export_set_event(ceni_state *s, ceni_export *e, uint32_t flags, const uint8_t event[64],
                            int *fd) {
     bool file = flags & CENI_WIRE_EVENT_FD;
-    ceni_set_count_fd(s, ceni_set_at(s, e->set), (int)file - (e->event_fd >= 0));
-    ceni_state_close_fd(s, &e->event_fd);
+    const ceni_set *set = ceni_set_at(s, e->set);
+    ceni_set_count_fd(s, set, (int)file - (e->event_fd >= 0));
+    ceni_state_close_fd(s, set->user, &e->event_fd);
     if (file) {
         e->event_fd = *fd;
         *fd = -1;

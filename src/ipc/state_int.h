@@ -168,7 +168,8 @@ cen_status ceni_state_no_memory(ceni_state *s);
 void ceni_state_send(ceni_state *s, uint32_t client, const int *fds, unsigned count);
 void ceni_state_send_failure(ceni_state *s, uint32_t client, enum ceni_wire_type type, uint32_t seq,
                              cen_status status);
-void ceni_state_close_fd(ceni_state *s, int *fd);
+/* user: whose it is. */
+void ceni_state_close_fd(ceni_state *s, uint32_t user, int *fd);
 
 /* state_id.c */
 uint64_t ceni_state_new_id(ceni_state *s);

@@ -34,13 +34,19 @@ static void put_text(page *p, const char *text, size_t size) {
 
 /* Who asks. */
 typedef struct viewer {
-    uint32_t user;
+    uint32_t client, user;
     bool all;
 } viewer;
 
-static bool sees_set(const ceni_state *s, viewer v, uint32_t set) {
+/* Whether it is the user's, or open by one of the user's processes. */
+static bool has_set(const ceni_state *s, viewer v, uint32_t set) {
     return v.all || ceni_set_at(s, set)->user == v.user ||
            ceni_link_find(s, CENI_USER_SET, v.user, set) != CENI_NONE;
+}
+
+static bool may_open(const ceni_state *s, viewer v, uint32_t set) {
+    bool write;
+    return ceni_set_allows(s, ceni_set_at(s, set), v.client, &write);
 }
 
 static bool client_record(const ceni_state *s, viewer v, uint32_t index, page *p) {
@@ -61,7 +67,7 @@ static bool client_record(const ceni_state *s, viewer v, uint32_t index, page *p
 
 static bool set_record(const ceni_state *s, viewer v, uint32_t index, page *p) {
     const ceni_set *set = ceni_set_at(s, index);
-    if (!sees_set(s, v, index)) {
+    if (!has_set(s, v, index) && !may_open(s, v, index)) {
         return false;
     }
     bool publisher = set->holder != CENI_NONE && !set->by_reader;
@@ -79,7 +85,9 @@ static bool set_record(const ceni_state *s, viewer v, uint32_t index, page *p) {
 
 static bool export_record(const ceni_state *s, viewer v, uint32_t index, page *p) {
     const ceni_export *e = ceni_export_at(s, index);
-    if (!sees_set(s, v, e->set)) {
+    /* Of those that others may open, what has no name is for who has its token. */
+    bool open = e->name != CENI_NONE && !e->withdrawn;
+    if (!has_set(s, v, e->set) && !(open && may_open(s, v, e->set))) {
         return false;
     }
     const ceni_name *n = e->name == CENI_NONE ? NULL : ceni_name_at(s, e->name);
@@ -134,7 +142,7 @@ cen_status ceni_state_on_list(ceni_state *s, uint32_t client, const ceni_wire_me
         return ceni_state_refuse(s, CEN_ERR_INVALID, "a cursor that no reply had");
     }
     const ceni_client *c = ceni_client_at(s, client);
-    viewer v = {c->user, ceni_user_at(s, c->user)->uid == 0};
+    viewer v = {client, c->user, ceni_user_at(s, c->user)->uid == 0};
     page p;
     p.size = p.count = 0;
     at = fill(s, v, slots[kind - 1], records[kind - 1], at, &p);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/str.h"
 #include "ipc/step.h"
 
 void ceni_set_count_fd(ceni_state *s, const ceni_set *set, int by) {
@@ -38,7 +39,7 @@ static void set_free(ceni_state *s, uint32_t index) {
     ceni_set *set = ceni_set_at(s, index);
     ceni_set_count_fd(s, set, -(int)set->pages_have);
     for (uint32_t i = 0; i < set->pages_have; i++) {
-        ceni_state_close_fd(s, &set->pages[i]);
+        ceni_state_close_fd(s, set->user, &set->pages[i]);
     }
     ceni_free(set->pages);
     uint32_t user = set->user;
@@ -158,10 +159,13 @@ static cen_status check_pages(ceni_state *s, const ceni_wire_set *b, const int *
 static cen_status check_room(ceni_state *s, const ceni_user *u, const ceni_wire_set *b) {
     uint64_t quota = s->calls.quota(s->arg, u->uid);
     if (u->bytes > quota || b->bytes > quota - u->bytes) {
+        char most[CENI_SIZE_TEXT], used[CENI_SIZE_TEXT], asked[CENI_SIZE_TEXT];
         return ceni_state_refuse(s, CEN_ERR_LIMIT,
-                                 "user %" PRIu32 " has sets of %" PRIu64 " bytes, and with %" PRIu64
-                                 " more would exceed the quota of %" PRIu64,
-                                 u->uid, u->bytes, b->bytes, quota);
+                                 "the quota of user %" PRIu32 " is %s: %s are used, %s more were "
+                                 "asked for; the broker's --quota-user %" PRIu32 "=SIZE raises it",
+                                 u->uid, ceni_size_text(most, quota),
+                                 ceni_size_text(used, u->bytes), ceni_size_text(asked, b->bytes),
+                                 u->uid);
     }
     if (u->sets >= s->limits.sets) {
         return ceni_state_refuse(s, CEN_ERR_LIMIT,
@@ -314,7 +318,7 @@ unsigned ceni_set_lend(ceni_state *s, uint32_t index, uint32_t client, uint32_t 
 void ceni_set_lent(ceni_state *s, uint32_t index, uint32_t client, int *fds, unsigned count) {
     bool weaker = gets_weaker(s, index, client);
     for (unsigned i = 0; weaker && i < count; i++) {
-        ceni_state_close_fd(s, &fds[i]);
+        ceni_state_close_fd(s, ceni_set_at(s, index)->user, &fds[i]);
     }
 }
 

@@ -119,7 +119,8 @@ cen_status ceni_wire_send(int socket, const ceni_wire_builder *builder, const in
 
 /* Takes the descriptors out of what came; those over CENI_WIRE_FDS are closed. How many there were;
  * *lost: one of them could not be kept. */
-static unsigned take_descriptors(struct msghdr *message, int *fds, bool *lost) {
+static unsigned take_descriptors(struct msghdr *message, int *fds, bool *lost,
+                                 const ceni_wire_bin *bin) {
     unsigned count = 0;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) {
@@ -130,7 +131,7 @@ static unsigned take_descriptors(struct msghdr *message, int *fds, bool *lost) {
             int fd;
             memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
             if (count >= CENI_WIRE_FDS) {
-                ceni_fd_close_foreign(fd);
+                bin->close(bin->arg, fd);
             } else if ((fds[count] = ceni_fd_move(fd)) < 0) {
                 *lost = true;
                 continue;
@@ -141,8 +142,8 @@ static unsigned take_descriptors(struct msghdr *message, int *fds, bool *lost) {
     return count;
 }
 
-cen_status ceni_wire_receive_part(int socket, void *buffer, size_t room, size_t *size, int *fds,
-                                  unsigned *fd_count, bool dont_wait) {
+static cen_status receive(int socket, void *buffer, size_t room, size_t *size, int *fds,
+                          unsigned *fd_count, bool dont_wait, const ceni_wire_bin *bin) {
     if (ceni_fault(CENI_FAULT_IO)) {
         return failed("receiving", EIO);
     }
@@ -160,7 +161,7 @@ cen_status ceni_wire_receive_part(int socket, void *buffer, size_t room, size_t 
     }
     int came[CENI_WIRE_FDS];
     bool lost = message.msg_flags & MSG_CTRUNC;
-    unsigned count = take_descriptors(&message, came, &lost);
+    unsigned count = take_descriptors(&message, came, &lost, bin);
     cen_status status = CEN_OK;
     if (got == 0) {
         status = CEN_ERR_NO_BROKER;
@@ -175,7 +176,7 @@ cen_status ceni_wire_receive_part(int socket, void *buffer, size_t room, size_t 
     }
     if (status) {
         for (unsigned i = 0; i < count && i < CENI_WIRE_FDS; i++) {
-            ceni_fd_close_foreign(came[i]);
+            bin->close(bin->arg, came[i]);
         }
         return status;
     }
@@ -183,6 +184,21 @@ cen_status ceni_wire_receive_part(int socket, void *buffer, size_t room, size_t 
     *fd_count = count;
     *size = (size_t)got;
     return CEN_OK;
+}
+
+static void close_it(void *arg, int fd) {
+    ceni_fd_close_foreign(fd);
+}
+
+cen_status ceni_wire_receive_part(int socket, void *buffer, size_t room, size_t *size, int *fds,
+                                  unsigned *fd_count, bool dont_wait) {
+    static const ceni_wire_bin bin = {.close = close_it};
+    return receive(socket, buffer, room, size, fds, fd_count, dont_wait, &bin);
+}
+
+cen_status ceni_wire_receive_into(int socket, void *buffer, size_t *size, int *fds,
+                                  unsigned *fd_count, const ceni_wire_bin *bin) {
+    return receive(socket, buffer, CENI_WIRE_MAX, size, fds, fd_count, true, bin);
 }
 
 cen_status ceni_wire_receive(int socket, void *buffer, size_t *size, int *fds, unsigned *fd_count,

@@ -291,6 +291,13 @@ cen_status ceni_wire_send(int socket, const ceni_wire_builder *builder, const in
  * longer than a message may be, or more descriptors. An empty message is taken for the end. */
 cen_status ceni_wire_receive(int socket, void *buffer, size_t *size, int *fds, unsigned *fd_count,
                              bool dont_wait);
+/* The same, without waiting; the descriptors of a message that is not taken go into the bin. */
+typedef struct ceni_wire_bin {
+    void (*close)(void *arg, int fd);
+    void *arg;
+} ceni_wire_bin;
+cen_status ceni_wire_receive_into(int socket, void *buffer, size_t *size, int *fds,
+                                  unsigned *fd_count, const ceni_wire_bin *bin);
 /* The same, of at most `room` bytes: what a socket of type SOCK_STREAM has of a message. */
 cen_status ceni_wire_receive_part(int socket, void *buffer, size_t room, size_t *size, int *fds,
                                   unsigned *fd_count, bool dont_wait);

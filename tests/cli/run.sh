@@ -2,7 +2,8 @@
 # Runs one case of the command line's golden tests: run.sh CENOTE CASE_DIR
 #
 # CASE_DIR/cmd           a shell script; $CENOTE is the program, $DATA tests/data, run in a new folder
-# CASE_DIR/exit          its exit status (no file: 0)
+# CASE_DIR/exit          its exit status (no file: 0); 77: it cannot run here, and its standard error
+#                        says why
 # CASE_DIR/stdout.glob   a shell pattern that all of standard output matches (no file: it is empty)
 # CASE_DIR/stderr.exact  standard error to the letter (no file: it is empty)
 set -u
@@ -16,6 +17,10 @@ cd "$work" || exit 1
 
 bash "$case_dir/cmd" >stdout 2>stderr
 status=$?
+if [ "$status" = 77 ]; then
+    cat stderr
+    exit 77
+fi
 failed=0
 wrong() {
     echo "$(basename "$case_dir"): $1"

@@ -151,6 +151,16 @@ static inline void agent_say(agent *g, const char *format, ...) {
     assert_int_equal(send(g->socket, line, (size_t)size + 1, MSG_NOSIGNAL), size + 1);
 }
 
+/* Takes an answer apart: its status, which is returned, two numbers and a text. */
+static inline int agent_take(agent *g, char *line) {
+    char *at = line;
+    g->status = (int)strtol(at, &at, 10);
+    g->a = strtoull(at, &at, 10);
+    g->b = strtoull(at, &at, 10);
+    snprintf(g->text, sizeof g->text, "%s", *at ? at + 1 : at);
+    return g->status;
+}
+
 /* Its answer's status. */
 static inline int agent_hear(agent *g) {
     char line[1024] = "";
@@ -158,12 +168,7 @@ static inline int agent_hear(agent *g) {
     if (got <= 0) {
         fail_msg("the agent ended without an answer");
     }
-    char *at = line;
-    g->status = (int)strtol(at, &at, 10);
-    g->a = strtoull(at, &at, 10);
-    g->b = strtoull(at, &at, 10);
-    snprintf(g->text, sizeof g->text, "%s", *at ? at + 1 : at);
-    return g->status;
+    return agent_take(g, line);
 }
 
 #define agent_ask(g, ...) (agent_say((g), __VA_ARGS__), agent_hear(g))

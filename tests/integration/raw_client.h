@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cenote/broker.h"
 #include "cenote/log.h"
 #include "ipc/wire.h"
 #include "tests/files.h"

@@ -2,6 +2,8 @@
  * refused, and others are served. */
 #include <netinet/in.h>
 
+#include "base/fd.h"
+#include "ipc/closer.h"
 #include "tests/integration/broker_fixture.h"
 
 static void ask_for_pages(raw *r, uint64_t set) {
@@ -54,6 +56,9 @@ static int lingering(int *other_end) {
     static char bytes[65536];
     socklen_t size = sizeof address;
     int listener = socket(AF_INET, SOCK_STREAM, 0), fd = socket(AF_INET, SOCK_STREAM, 0);
+    const int little = 4096;
+    setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &little, sizeof little);
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof little);
     if (bind(listener, (struct sockaddr *)&address, size) || listen(listener, 1) ||
         getsockname(listener, (struct sockaddr *)&address, &size) ||
         connect(fd, (struct sockaddr *)&address, size)) {
@@ -63,10 +68,20 @@ static int lingering(int *other_end) {
     }
     *other_end = accept(listener, NULL, NULL);
     close(listener);
-    while (send(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
+    struct pollfd room = {.fd = fd, .events = POLLOUT};
+    while (poll(&room, 1, 20) > 0 && send(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
     }
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &patience, sizeof patience), 0);
     return fd;
+}
+
+/* Sends files with a request that has none; whoever closes them then is the last to. */
+static void send_away(raw *r, int *fds, unsigned count) {
+    ceni_wire_begin(&raw_out, CENI_WIRE_LIST, 1, sizeof(ceni_wire_list));
+    kill(s.pid, SIGSTOP);
+    assert_int_equal(ceni_wire_send(r->socket, &raw_out, fds, count, false), CEN_OK);
+    ceni_fd_close_all(fds, count);
+    kill(s.pid, SIGCONT);
 }
 
 static void a_close_that_waits_hinders_nobody(void **state) {
@@ -75,14 +90,59 @@ static void a_close_that_waits_hinders_nobody(void **state) {
         skip();
     }
     raw_dial(&other, s.path);
-    ceni_wire_begin(&raw_out, CENI_WIRE_LIST, 1, sizeof(ceni_wire_list));
-    kill(s.pid, SIGSTOP); /* its close is to be the last */
-    assert_int_equal(ceni_wire_send(other.socket, &raw_out, &fd, 1, false), CEN_OK);
-    close(fd);
-    kill(s.pid, SIGCONT);
+    send_away(&other, &fd, 1);
     assert_int_not_equal(raw_count(&me, CENI_WIRE_RECORD_CLIENT), UINT32_MAX);
     raw_hangup(&other);
     close(other_end);
+}
+
+static void is_refused_for_its_files(raw *r, cen_status status) {
+    assert_int_equal(status, CEN_ERR_LIMIT);
+    assert_non_null(strstr(r->reply.why, "cannot be closed"));
+    assert_int_equal(raw_receive(r), CEN_ERR_NO_BROKER);
+    raw_hangup(r);
+}
+
+/* Of 256 descriptors 16 may wait to be closed. */
+static void closes_that_wait_cost_a_user_few_threads(void **state) {
+    enum { BATCH = 8, BATCHES = 3 };
+    int ends[BATCH * BATCHES], fds[BATCH];
+    static raw earlier;
+    raw_hangup(&me);
+    server_end(&s);
+    assert_true(server_start(&s, NULL, 256));
+    assert_int_equal(raw_dial(&me, s.path), CEN_OK);
+    assert_int_equal(raw_dial(&earlier, s.path), CEN_OK);
+    unsigned most = threads_of(s.pid) + CENI_CLOSER_THREADS;
+    for (unsigned i = 0; i < BATCHES; i++) {
+        for (unsigned k = 0; k < BATCH; k++) {
+            fds[k] = lingering(&ends[i * BATCH + k]);
+            if (fds[k] < 0) {
+                skip();
+            }
+        }
+        assert_int_equal(raw_dial(&other, s.path), CEN_OK);
+        send_away(&other, fds, BATCH);
+        assert_int_equal(raw_receive(&other), CEN_ERR_FORMAT);
+        raw_hangup(&other);
+    }
+    assert_in_range(threads_of(s.pid), 1, most);
+    for (unsigned i = 0; i < 40; i++) { /* nor does trying again cost any */
+        is_refused_for_its_files(&other, raw_dial(&other, s.path));
+    }
+    assert_int_equal(raw_set(&earlier, "x"), 0);
+    is_refused_for_its_files(&earlier, earlier.reply.head.status);
+    assert_in_range(files_of(s.pid), s.files, s.files + BATCH * BATCHES + 6);
+    assert_in_range(threads_of(s.pid), 1, most);
+    assert_int_not_equal(raw_count(&me, CENI_WIRE_RECORD_CLIENT), UINT32_MAX);
+    ceni_fd_close_all(ends, BATCH * BATCHES); /* resets them, which ends the wait */
+    assert_true(raw_until(&me, CENI_WIRE_RECORD_CLIENT, 1));
+    while (raw_dial(&other, s.path)) {
+        raw_hangup(&other);
+        usleep(1000);
+    }
+    assert_int_not_equal(raw_set(&other, "x"), 0);
+    raw_leave(&other);
 }
 
 /* ---- those who lie ---- */
@@ -207,6 +267,7 @@ int main(void) {
         TEST(who_leaves_descriptors_unread_gets_no_more),
         TEST(who_keeps_what_it_sent_is_forgotten_all_the_same),
         TEST(a_close_that_waits_hinders_nobody),
+        TEST(closes_that_wait_cost_a_user_few_threads),
         TEST(malformed_messages_cut_off),
         TEST(only_pages_are_kept),
         TEST(a_token_has_to_be_whole_and_new),

@@ -80,24 +80,24 @@ static void test_text(void **state) {
     const char *text = run("", 0);
     assert_narrow(text);
     assert_non_null(strstr(text, "GPU 0  Fake GPU  20.0 of 80.0 GiB used: "
-                                 "2 processes, 7.4 GiB claimed by none\n  pid 4000001 ?"));
+                                 "2 processes, 7.38 GiB claimed by none\n  pid 4000001 ?"));
     assert_non_null(strstr(text, "  gone  "));
     assert_non_null(strstr(text, "  12.0 GiB\n      no such process here: it died and its memory "
                                  "is still held,\n      or it lives in another container\n"));
     snprintf(own, sizeof own, "  pid %-7d %s", getpid(), user ? user->pw_name : "");
     assert_non_null(strstr(text, own));
     assert_non_null(strstr(text, "test_holders_text"));
-    assert_non_null(strstr(text, "  0.6 GiB\n      context 0.5, unexplained +0.1\n"));
+    assert_non_null(strstr(text, "  640 MiB\n      context 512 MiB, unexplained +128 MiB\n"));
 }
 
 static void test_signs(void **state) {
     set_nvml(1024, 256 * MIB, UINT64_MAX);
     const char *text = run("--device 0", 0);
-    assert_non_null(strstr(text, ", 0.8 GiB claimed by none\n"));
-    assert_non_null(strstr(text, "context 0.5, unexplained -0.2\n"));
+    assert_non_null(strstr(text, ", 768 MiB claimed by none\n"));
+    assert_non_null(strstr(text, "context 512 MiB, unexplained -256 MiB\n"));
     assert_non_null(strstr(text, "  ? GiB\n"));
     set_nvml(1024, 512 * MIB, 1024 * MIB);
-    assert_non_null(strstr(run("", 0), ", claimed 0.5 GiB too much\n"));
+    assert_non_null(strstr(run("", 0), ", claimed 512 MiB too much\n"));
 }
 
 static void test_json(void **state) {
@@ -121,7 +121,7 @@ static void test_idle(void **state) {
     assert_int_equal(rename(path, away), 0);
     setenv("FAKE_NVML", "644245094", 1);
     assert_string_equal(run("--device 0", 0),
-                        "GPU 0  Fake GPU  0.6 of 80.0 GiB used: no process\n");
+                        "GPU 0  Fake GPU  614 MiB of 80.0 GiB used: no process\n");
     assert_int_equal(rename(away, path), 0);
 }
 

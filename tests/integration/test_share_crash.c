@@ -103,16 +103,13 @@ static int tell(enum role role, const char *format, va_list args) {
     int size = vsnprintf(line, sizeof line, format, args);
     ssize_t got = send(g->socket, line, (size_t)size + 1, MSG_NOSIGNAL);
     await(g);
-    got = got < 0 ? got : recv(g->socket, line, sizeof line, 0);
+    got = got < 0 ? got : recv(g->socket, line, sizeof line - 1, 0);
     if (got <= 0) {
         bury(role, false);
         return DIED;
     }
-    unsigned long long a = 0, b = 0;
-    assert_true(sscanf(line, "%d %llu %llu %511[^\n]", &g->status, &a, &b, g->text) >= 3);
-    g->a = a;
-    g->b = b;
-    return g->status;
+    line[got] = '\0';
+    return agent_take(g, line);
 }
 
 static bool is_of_no_broker(int status) {
@@ -312,9 +309,8 @@ static void stop_broker(void) {
     agent *b = &now.agents[BROKER];
     kill(b->pid, SIGTERM);
     if (recv(b->socket, b->text, sizeof b->text - 1, 0) > 0) {
-        unsigned long long steps = 0;
-        (void)sscanf(b->text, "%*d %llu", &steps);
-        now.steps[BROKER] = steps;
+        const char *steps = strchr(b->text, ' '); /* behind the status */
+        now.steps[BROKER] = steps ? strtoull(steps, NULL, 10) : 0;
         bury(BROKER, true);
     } else {
         bury(BROKER, false);
@@ -535,7 +531,7 @@ static const struct CMUnitTest tests[] = {
 
 int main(int argc, char **argv) {
     if (argc == 4 && !strcmp(argv[1], "--agent")) {
-        return agent_main(argv[2], atoi(argv[3]));
+        return agent_main(argv[2], (int)strtol(argv[3], NULL, 10));
     }
     signal(SIGALRM, hangs);
     return agent_suite(tests, sizeof tests / sizeof *tests);

@@ -233,6 +233,35 @@ class Plain(Sharing):
             other.open("model@2")
         self.assertEqual(bytes(self.share.open("model@3").array), b"three")
 
+    def test_a_name_means_all_its_versions_where_it_is_taken_back(self):
+        state = lambda: {
+            int(e.version): (bool(e.withdrawn), bool(e.revoked)) for e in self.share.list().exports
+        }
+        command_line = lambda *words: subprocess.run([support.command(), "revoke", *words], check=True)
+        ways = (
+            (self.share.withdraw, self.share.revoke),
+            (lambda what: command_line("--withdraw", what), command_line),
+        )
+        for withdraw, revoke in ways:
+            for _ in range(4):
+                self.share.share(b"model", "model", keep_older=True)
+            withdraw("model@1")
+            self.assertTrue(until(lambda: set(state()) == {2, 3, 4}))
+            with cenote.Share() as reader:
+                views = [reader.open(f"model@{i}") for i in (2, 3, 4)]
+                withdraw("model@2")
+                revoke("model@3")
+                self.assertEqual(state(), {2: (True, False), 3: (True, True), 4: (False, False)})
+                revoke("model")  # with the one that is withdrawn and open
+                self.assertEqual(set(state().values()), {(True, True)})
+                for view in views:
+                    view.close()
+            self.assertTrue(until(lambda: not state()))
+        for call in (self.share.withdraw, self.share.revoke):
+            with self.assertRaises(cenote.Error) as caught:
+                call("model")
+            self.assertEqual(caught.exception.name, "CEN_ERR_NOT_FOUND")
+
     def test_items_of_any_name_and_meta(self):
         names = ["a", "", "\u00e4\u20ac", "x" * 300, "\udcff", "b"]
         export = self.share.share({name: bytes([i] * (i + 1)) for i, name in enumerate(names)}, "names")

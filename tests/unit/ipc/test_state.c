@@ -1,39 +1,5 @@
 /* What the broker's state does with each request, by actors that are no processes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "tests/unit/ipc/requests.h"
-
-enum { A, B, C, D };
-
-static world *w;
-
-static int set_up(void **state) {
-    w = world_new(0x1111);
-    return 0;
-}
-static int tear_down(void **state) {
-    bool whole = !ceni_state_verify(w->state);
-    return world_free(w) && whole ? 0 : -1;
-}
-
-static void come(unsigned i, uint32_t uid) {
-    assert_int_equal(world_hello(w, i, uid, true), CEN_OK);
-}
-static void holds(void) {
-    assert_int_equal(ceni_state_verify(w->state), CEN_OK);
-}
-static ceni_state_counts count(void) {
-    holds();
-    return ceni_state_count(w->state);
-}
-static const ceni_wire_open_reply *opened(unsigned i) {
-    return world_body(w, i);
-}
+#include "tests/unit/ipc/state_fixture.h"
 
 static void an_export_lives_from_publish_to_the_last_close(void **state) {
     come(A, 500);
@@ -137,7 +103,8 @@ static void a_token_is_whole_and_ends_with_its_export(void **state) {
     assert_int_equal(open_token(w, C, id, 7), CEN_ERR_PERMISSION);
     assert_int_equal(send_lease(w, C, set, id, false), CEN_ERR_PERMISSION);
     assert_int_equal(open_token(w, B, id, 7), CEN_OK);
-    assert_int_equal(send_id(w, C, CENI_WIRE_WITHDRAW, id), CEN_ERR_PERMISSION);
+    assert_int_equal(send_id(w, C, CENI_WIRE_WITHDRAW, id),
+                     CEN_ERR_NOT_FOUND);                             /* for C it is not */
     assert_int_equal(send_id(w, B, CENI_WIRE_WITHDRAW, id), CEN_OK); /* of the same user */
     assert_int_equal(open_token(w, B, id, 7), CEN_OK);               /* it has it open */
     assert_int_equal(open_token(w, A, id, 7), CEN_ERR_NOT_FOUND);
@@ -419,6 +386,9 @@ static void quotas_hold(void **state) {
     w->quota = 1000;
     uint64_t set = new_set(w, A, 6);
     assert_int_equal(send_set(w, B, 0, 0, 5), CEN_ERR_LIMIT);
+    assert_string_equal(world_body(w, B),
+                        "the quota of user 500 is 0.98 KiB: 600 B are used, 500 B more were asked "
+                        "for; the broker's --quota-user 500=SIZE raises it");
     assert_int_equal(send_set(w, C, 0, 0, 10), CEN_OK);
     assert_int_equal(send_set(w, B, 0, 0, 4), CEN_OK);
     assert_int_equal(send_id(w, A, CENI_WIRE_DROP, set), CEN_OK);
@@ -467,6 +437,7 @@ static void a_user_sees_what_is_theirs(void **state) {
     publication p = {.set = set, .name = "n", .access_count = 1};
     p.access[0] = (ceni_wire_access){CEN_SHARE_USER, 501, 0, 0};
     assert_int_equal(send_publish(w, A, &p), CEN_OK);
+    uint64_t id = ((const ceni_wire_publish_reply *)world_body(w, A))->export_id;
     assert_int_not_equal(publish(w, C, new_set(w, C, 1), "c", 0), 0);
     assert_int_equal(open_name(w, B, "n", 0), CEN_OK);
     static const unsigned want[4][5] = {
@@ -476,8 +447,31 @@ static void a_user_sees_what_is_theirs(void **state) {
         see(i, seen);
         assert_memory_equal(seen, want[i], sizeof seen);
     }
+    assert_int_equal(send_id(w, C, CENI_WIRE_REVOKE, id), CEN_ERR_NOT_FOUND);
     assert_int_equal(send_list(w, A, 5ull << 32), CEN_ERR_INVALID);
     assert_int_equal(send_list(w, A, 4ull << 32 | 9999), CEN_ERR_INVALID);
+}
+
+/* By name, and as long as it is open; it may not take it back, and is told so. */
+static void a_user_sees_what_it_may_open(void **state) {
+    come(A, 500);
+    come(B, 501);
+    uint64_t set = new_set(w, A, 1);
+    publication p = {.set = set, .name = "n", .access_count = 1};
+    p.access[0] = (ceni_wire_access){CEN_SHARE_USER, 501, 0, 0};
+    unsigned seen[5];
+    assert_int_equal(send_publish(w, A, &p), CEN_OK);
+    uint64_t id = ((const ceni_wire_publish_reply *)world_body(w, A))->export_id;
+    p.name = NULL;
+    assert_int_equal(send_publish(w, A, &p), CEN_OK);
+    see(B, seen);
+    assert_true(seen[CENI_WIRE_RECORD_SET] == 1 && seen[CENI_WIRE_RECORD_EXPORT] == 1);
+    assert_int_equal(send_id(w, B, CENI_WIRE_REVOKE, id), CEN_ERR_PERMISSION);
+    assert_non_null(strstr(world_body(w, B), "is user 500's"));
+    assert_int_equal(open_name(w, A, "n", 0), CEN_OK); /* it is open all the same, and stays */
+    assert_int_equal(send_id(w, A, CENI_WIRE_WITHDRAW, id), CEN_OK);
+    see(B, seen);
+    assert_int_equal(seen[CENI_WIRE_RECORD_EXPORT], 0);
 }
 
 static void another_version_is_refused_by_name(void **state) {
@@ -495,7 +489,6 @@ static void another_version_is_refused_by_name(void **state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(an_export_lives_from_publish_to_the_last_close),
         TEST(a_set_comes_in_parts_and_in_order),
@@ -514,6 +507,7 @@ int main(void) {
         TEST(events_count_as_descriptors),
         TEST(quotas_hold),
         TEST(a_user_sees_what_is_theirs),
+        TEST(a_user_sees_what_it_may_open),
         TEST(another_version_is_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

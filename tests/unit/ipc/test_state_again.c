@@ -1,41 +1,9 @@
 /* What the broker's state makes of a restart: what it is told again, and what it told before, so
  * that the next one is told right. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "ipc/state_int.h"
-#include "tests/unit/ipc/requests.h"
+#include "tests/unit/ipc/state_fixture.h"
 
-enum { A, B, C, D, WITHDRAWN = CENI_WIRE_NOTICE_WITHDRAWN };
-
-static world *w;
-
-static int set_up(void **state) {
-    w = world_new(0x1111);
-    return 0;
-}
-static int tear_down(void **state) {
-    bool whole = !ceni_state_verify(w->state);
-    return world_free(w) && whole ? 0 : -1;
-}
-
-static void come(unsigned i, uint32_t uid) {
-    assert_int_equal(world_hello(w, i, uid, true), CEN_OK);
-}
-static void holds(void) {
-    assert_int_equal(ceni_state_verify(w->state), CEN_OK);
-}
-static ceni_state_counts count(void) {
-    holds();
-    return ceni_state_count(w->state);
-}
-static const ceni_wire_open_reply *opened(unsigned i) {
-    return world_body(w, i);
-}
+enum { WITHDRAWN = CENI_WIRE_NOTICE_WITHDRAWN };
 
 static void a_restart_is_told_by_publishers_and_readers(void **state) {
     const publication p = {
@@ -316,7 +284,6 @@ static void ids_are_not_guessed(void **state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(a_restart_is_told_by_publishers_and_readers),
         TEST(a_reader_holds_up_a_dead_publishers_set),

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,20 +50,19 @@ static void a_changed_one_is_refused(void **state) {
         size_t length = strlen(text);
         for (size_t at = 0; at < length; at++) {
             for (const char *c = "Az9-_ ~\x80"; *c; c++) {
-                strcpy(changed, text);
+                memcpy(changed, text, sizeof text);
                 changed[at] = *c;
                 if (*c != text[at]) {
                     assert_int_equal(ceni_token_read(changed, &read), CEN_ERR_FORMAT);
                 }
             }
-            strcpy(changed, text);
+            memcpy(changed, text, sizeof text);
             changed[at] = 0;
             assert_int_equal(ceni_token_read(changed, &read), CEN_ERR_FORMAT);
         }
-        strcpy(changed, text);
-        strcat(changed, "A");
+        snprintf(changed, sizeof changed, "%sA", text);
         assert_int_equal(ceni_token_read(changed, &read), CEN_ERR_FORMAT);
-        strcat(changed, "AAA");
+        snprintf(changed, sizeof changed, "%sAAAA", text);
         assert_int_equal(ceni_token_read(changed, &read), CEN_ERR_FORMAT);
     }
 }

@@ -48,7 +48,7 @@ static int world_fd(world *w) {
     return w->next_fd++;
 }
 
-static void world_close(void *arg, int fd) {
+static void world_close(void *arg, uint32_t uid, int fd) {
     world *w = arg;
     if (fd < 0 || fd >= w->next_fd || !w->open[fd]) {
         w->broken = true;
