@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/random.h"
 #include "ipc/client_int.h"
 #include "ipc/path.h"
 
@@ -33,8 +33,7 @@ void ceni_share_wake(cen_share *share) {
 cen_status ceni_share_random(uint64_t out[2]) {
     uint64_t random[2] = {0, 0};
     while (!(random[0] | random[1])) {
-        if (ceni_fault(CENI_FAULT_IO) ||
-            getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+        if (!ceni_random(random, sizeof random)) {
             return ceni_fail(CEN_ERR_IO, "share: no random numbers: %s", strerror(errno));
         }
     }

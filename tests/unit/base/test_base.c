@@ -12,12 +12,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "base/version.h"
 
 static void each_status_has_a_name_and_a_text(void **state) {
@@ -214,6 +216,32 @@ static void exactly_one_call_fails_among_threads(void **state) {
     assert_int_equal(sum, 1);
 }
 
+/* In the C library's place: interrupted first, then a little at a time. */
+static int random_calls;
+ssize_t getrandom(void *out, size_t size, unsigned flags) {
+    if (!random_calls++) {
+        errno = EINTR;
+        return -1;
+    }
+    size = size < 3 ? size : 3;
+    memset(out, 'r', size);
+    return (ssize_t)size;
+}
+
+static void random_numbers_come_whole_or_not_at_all(void **state) {
+    (void)state;
+    char out[9] = "", none[9] = "";
+    assert_true(ceni_random(out, 8));
+    assert_string_equal(out, "rrrrrrrr");
+    assert_int_equal(random_calls, 1 + 3);
+    ceni_fault_set(&ceni_fault_points[CENI_FAULT_IO], 1, false);
+    errno = 0;
+    assert_false(ceni_random(none, 8));
+    assert_int_equal(errno, EIO);
+    assert_string_equal(none, "");
+    assert_int_equal(random_calls, 1 + 3);
+}
+
 static void lines_are_joined_by_a_space(void **state) {
     char text[] = "\n a\r\n\tb  c\n";
     ceni_join_lines(text);
@@ -230,6 +258,7 @@ int main(void) {
         cmocka_unit_test(an_array_grows_and_stays_when_it_cannot),
         cmocka_unit_test(zero_bytes_are_a_pointer_of_their_own),
         cmocka_unit_test(the_nth_call_fails),
+        cmocka_unit_test(random_numbers_come_whole_or_not_at_all),
         cmocka_unit_test(lines_are_joined_by_a_space),
         cmocka_unit_test(exactly_one_call_fails_among_threads),
     };
