@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,6 +26,14 @@ int ceni_fd_reopen(int fd, int flags) {
     char path[32];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     return ceni_fd_move(open(path, flags | O_CLOEXEC));
+}
+
+bool ceni_fd_may_grow(uint64_t size) {
+    struct rlimit limit;
+    bool may = getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur == RLIM_INFINITY ||
+               size <= limit.rlim_cur;
+    errno = may ? errno : EFBIG;
+    return may;
 }
 
 void ceni_fd_close_all(const int *fds, size_t count) {

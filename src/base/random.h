@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Fills `size` bytes. False, with errno: the kernel gives none. May wait, early after the machine was
- * started. */
+/* Fills `size` bytes. False, with errno: the kernel gives none. May wait, early after the machine
+ * was started. */
 bool ceni_random(void *out, size_t size);
 
 #endif

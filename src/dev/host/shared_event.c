@@ -90,7 +90,8 @@ static cen_status make_file(int *fd, int *handed_out) {
     struct flock lock = whole_file(F_WRLCK);
     int made = ceni_fd_move(memfd_create("cenote-event", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     int other = -1;
-    if (made >= 0 && !ftruncate(made, PAGE_BYTES) && !fchmod(made, 0644) &&
+    if (made >= 0 && ceni_fd_may_grow(PAGE_BYTES) && !ftruncate(made, PAGE_BYTES) &&
+        !fchmod(made, 0644) &&
         !fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) &&
         !fcntl(made, F_OFD_SETLK, &lock)) {
         other = ceni_fd_reopen(made, O_RDONLY);
