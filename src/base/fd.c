@@ -28,6 +28,10 @@ int ceni_fd_reopen(int fd, int flags) {
     return ceni_fd_move(open(path, flags | O_CLOEXEC));
 }
 
+bool ceni_fd_no_proc(int error) {
+    return error == ENOENT || error == ENOTDIR;
+}
+
 bool ceni_fd_may_grow(uint64_t size) {
     struct rlimit limit;
     bool may = getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur == RLIM_INFINITY ||

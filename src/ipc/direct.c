@@ -38,6 +38,11 @@ static cen_status read_only(int *fd) {
         return CEN_OK; /* no memfd: its rights are the driver's matter */
     }
     int made = ceni_fd_reopen(*fd, O_RDONLY);
+    if (made < 0 && ceni_fd_no_proc(errno)) {
+        return ceni_fail(CEN_ERR_UNSUPPORTED,
+                         "send: there is no /proc of this process, which opens pages for reading "
+                         "only; share through a broker");
+    }
     if (made < 0) {
         return ceni_fail(CEN_ERR_LIMIT, "send: a page's descriptor: %s", strerror(errno));
     }
