@@ -71,13 +71,15 @@ typedef struct cen_share_options {
     void *notice_arg;
 } cen_share_options;
 
-/* Connects. options may be NULL. CEN_ERR_NO_BROKER: nobody listens (the log says where). */
+/* Connects. options may be NULL; a timeout_ms is waited for in full, whatever 32 bits hold.
+ * CEN_ERR_NO_BROKER: nobody listens (the log says where). */
 CEN_API cen_status cen_share_connect(const cen_share_options *options, cen_share **share);
 
 /* Closes it: lets streams go on that wait for other processes (cen_share_wait), waits for the work
  * on closed views and for that which its exports name, ends every lease of this process, withdraws
- * its exports (those kept stay), frees its sets here. Views and sets are gone with it. NULL is
- * ignored. Nothing else may use it during or after the call. */
+ * its exports (those kept stay), frees its sets here. Views and sets are gone with it. A broker
+ * that does not answer is waited for once, for timeout_ms: what it was not told by then ends with
+ * this process. NULL is ignored. Nothing else may use it during or after the call. */
 CEN_API void cen_share_disconnect(cen_share *share);
 
 /* ---- publishing ---- */

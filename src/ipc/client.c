@@ -130,7 +130,7 @@ static void free_share(cen_share *share) {
     }
     pthread_cond_destroy(&share->news);
     pthread_mutex_destroy(&share->lock);
-    pthread_mutex_destroy(&share->wire);
+    ceni_turn_destroy(&share->wire);
     ceni_free(share->out);
     ceni_free(share->in);
     ceni_free(share->heard);
@@ -144,7 +144,7 @@ static void init_locks(cen_share *share) {
     pthread_cond_init(&share->news, &attr);
     pthread_condattr_destroy(&attr);
     pthread_mutex_init(&share->lock, NULL);
-    pthread_mutex_init(&share->wire, NULL);
+    ceni_turn_init(&share->wire);
 }
 
 cen_status cen_share_connect(const cen_share_options *options, cen_share **out) {
@@ -222,19 +222,19 @@ static void let_go(cen_share *share) {
     }
     pthread_mutex_unlock(&share->lock);
     ceni_import_sweep(share);
-    pthread_mutex_lock(&share->wire);
-    ceni_client_flush(share);
+    ceni_turn_take(&share->wire);
+    ceni_client_flush_all(share);
     bool resumed;
     if (share->told && !share->options.no_broker) { /* the connection broke: once more over another,
                                                        if there is somebody who knows of all this */
         ceni_client_hang_up(share);
         cen_status expected = ceni_log_expect(CEN_ERR_NO_BROKER);
         if (!ceni_client_dial(share, &resumed) && resumed && !ceni_client_reconcile(share)) {
-            ceni_client_flush(share);
+            ceni_client_flush_all(share);
         }
         ceni_log_expect(expected);
     }
-    pthread_mutex_unlock(&share->wire);
+    ceni_turn_give(&share->wire);
 }
 
 void cen_share_disconnect(cen_share *share) {
@@ -247,10 +247,10 @@ void cen_share_disconnect(cen_share *share) {
     pthread_mutex_lock(&share->lock);
     ceni_waits_end(share);
     pthread_mutex_unlock(&share->lock);
-    pthread_mutex_lock(&share->wire);
+    ceni_turn_take(&share->wire);
     reach_broker(share);
     ceni_offers_settle(share, NULL);
-    pthread_mutex_unlock(&share->wire);
+    ceni_turn_give(&share->wire);
     let_go(share);
     while (share->directs) {
         ceni_direct *direct = share->directs;

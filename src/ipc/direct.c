@@ -191,7 +191,7 @@ static cen_status wait_taken(parcel *p) {
  * forgotten here, so `wire` is held: with that alone the thread walks them, to announce them. */
 static void end(parcel *p, cen_status status, ceni_direct *direct) {
     cen_share *share = p->share;
-    pthread_mutex_lock(&share->wire);
+    ceni_turn_take(&share->wire);
     pthread_mutex_lock(&share->lock);
     if (!status) {
         *direct = (ceni_direct){.next = share->directs, .fd = p->lease[0], .export = p->export};
@@ -206,7 +206,7 @@ static void end(parcel *p, cen_status status, ceni_direct *direct) {
         ceni_offer_idle(share, p->export, p->pages_left);
     }
     pthread_mutex_unlock(&share->lock);
-    pthread_mutex_unlock(&share->wire);
+    ceni_turn_give(&share->wire);
     ceni_fd_close_all(p->lease, 2);
     ceni_fd_close_all(p->fds, p->fd_count);
     ceni_fd_close_all(p->pages, p->page_count);

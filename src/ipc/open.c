@@ -264,9 +264,9 @@ static cen_status open_there(const wanted *w, cen_share_view *view) {
 }
 
 static cen_status try_open(const wanted *w, cen_share_view *view) {
-    pthread_mutex_lock(&w->share->wire);
+    ceni_turn_take(&w->share->wire);
     cen_status status = open_there(w, view);
-    pthread_mutex_unlock(&w->share->wire);
+    ceni_turn_give(&w->share->wire);
     return status;
 }
 

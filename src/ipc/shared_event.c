@@ -264,10 +264,10 @@ void ceni_offers_poll(cen_share *share) {
     }
     pthread_mutex_unlock(&share->lock);
     if (export) {
-        pthread_mutex_lock(&share->wire);
+        ceni_turn_take(&share->wire);
         while (settle_one(share, NULL, false)) {
         }
-        pthread_mutex_unlock(&share->wire);
+        ceni_turn_give(&share->wire);
     }
 }
 
@@ -290,7 +290,7 @@ cen_status cen_share_mark(cen_share *share, uint64_t export_id, cen_stream strea
     }
     ceni_shared_event shared = {.fd = -1};
     bool tell = false, sync = false;
-    pthread_mutex_lock(&share->wire);
+    ceni_turn_take(&share->wire);
     pthread_mutex_lock(&share->lock);
     ceni_offer *export = ceni_offer_find(share, export_id);
     cen_device *device = export ? export->set->device : NULL;
@@ -318,6 +318,6 @@ cen_status cen_share_mark(cen_share *share, uint64_t export_id, cen_stream strea
         ceni_log_expect(expected);
         ceni_shared_event_close(&shared);
     }
-    pthread_mutex_unlock(&share->wire);
+    ceni_turn_give(&share->wire);
     return !status && (sync || !has_event) ? cen_stream_sync(device, stream) : status;
 }

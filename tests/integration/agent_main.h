@@ -137,12 +137,12 @@ static cen_status agent_query(agent_state *s, const agent_words *w) {
 static void agent_settle(agent_state *s) {
     bool settled = false;
     while (!settled && !atomic_load(&s->gate)) {
-        pthread_mutex_lock(&s->share->wire);
+        ceni_turn_take(&s->share->wire);
         pthread_mutex_lock(&s->share->lock);
         settled = !s->share->unsettled ||
                   !(s->share->options.no_broker || atomic_load(&s->share->connected));
         pthread_mutex_unlock(&s->share->lock);
-        pthread_mutex_unlock(&s->share->wire);
+        ceni_turn_give(&s->share->wire);
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     }
 }
