@@ -291,6 +291,8 @@ void ceni_client_lose(cen_share *share);
 /* ---- client_thread.c ---- */
 
 void *ceni_client_thread(void *share);
+/* Whether the caller is that thread, in a notice of the program's: nobody else finds the broker. */
+bool ceni_client_is_thread(const cen_share *share);
 /* `lock` is held: does what is done waiting; `wait`: all of it. */
 void ceni_share_poll(cen_share *share, bool wait);
 /* Queues a message, whose memory the queue takes over. `lock` is held. */

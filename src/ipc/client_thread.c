@@ -390,8 +390,15 @@ static void turn(cen_share *share, loop *l) {
     }
 }
 
+static _Thread_local const cen_share *of_this_thread;
+
+bool ceni_client_is_thread(const cen_share *share) {
+    return of_this_thread == share;
+}
+
 void *ceni_client_thread(void *arg) {
     cen_share *share = arg;
+    of_this_thread = share;
     loop l = {.retry_at = NO_RETRY};
     while (!atomic_load(&share->stopping)) {
         turn(share, &l);

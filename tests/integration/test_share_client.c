@@ -134,7 +134,7 @@ static void *fake_run(void *unused) {
     }
 }
 
-static cen_share *fake_start(void) {
+static cen_share *fake_start_with(cen_share_options options) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     cen_share *share;
     agent_choose_path();
@@ -144,9 +144,15 @@ static cen_share *fake_start(void) {
     assert_int_equal(bind(f.listening, (const struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(listen(f.listening, 4), 0);
     assert_int_equal(pthread_create(&f.thread, NULL, fake_run, NULL), 0);
-    cen_share_options options = {.size = sizeof options, .socket = agent_path, .timeout_ms = 60000};
+    options.size = sizeof options;
+    options.socket = agent_path;
+    options.timeout_ms = 60000;
     OK(cen_share_connect(&options, &share));
     return share;
+}
+
+static cen_share *fake_start(void) {
+    return fake_start_with((cen_share_options){0});
 }
 
 static void fake_end(cen_share *share) {
@@ -341,7 +347,81 @@ static void a_stopped_broker_is_asked_once_by_a_disconnect(void **state) {
     agent_broker_stop(&broker);
 }
 
+/* ---- a broker that is gone ---- */
+
+static void an_open_waits_for_a_broker_that_is_gone(void **state) {
+    agent broker = agent_broker(), producer = agent_client(), consumer = agent_client();
+    char token[CEN_SHARE_TOKEN_SIZE];
+    OK(agent_ask(&producer, "set 2097152 0"));
+    OK(agent_ask(&producer, "alloc 4096"));
+    OK(agent_ask(&producer, "fill 0 7"));
+    OK(agent_ask(&producer, "export old - 0"));
+    snprintf(token, sizeof token, "%.127s", producer.text);
+    agent_kill(&broker);
+    OK(agent_ask(&consumer, "notice %d %d", CEN_SHARE_BROKER_GONE, SOON_MS));
+    FAILS(CEN_ERR_NO_BROKER, agent_ask(&consumer, "open old 0 0"));
+    FAILS(CEN_ERR_NO_BROKER, agent_ask(&consumer, "open old 0 10"));
+    agent_say(&consumer, "open new 0 %d", SOON_MS);
+    broker = agent_broker();
+    OK(agent_ask(&producer, "notice %d %d", CEN_SHARE_BROKER_BACK, SOON_MS));
+    OK(agent_ask(&producer, "export new - 0"));
+    OK(agent_hear(&consumer));
+    OK(agent_ask(&consumer, "peek 0 0"));
+    assert_int_equal(consumer.a, 0x07070707);
+    /* And for the publisher of a token. */
+    agent_kill(&broker);
+    OK(agent_ask(&consumer, "notice %d %d", CEN_SHARE_BROKER_GONE, SOON_MS));
+    agent_say(&consumer, "open %s 0 %d", token, SOON_MS);
+    broker = agent_broker();
+    OK(agent_hear(&consumer));
+    /* One that names nothing is not waited for where the broker is there. */
+    OK(agent_ask(&producer, "withdraw %llu", U(consumer.b)));
+    OK(agent_ask(&consumer, "close 1"));
+    agent_until(&producer, "list exports", 1);
+    FAILS(CEN_ERR_NOT_FOUND, agent_ask(&consumer, "open %s 0 %d", token, 1000 * SOON_MS));
+    agent_end(&consumer);
+    agent_end(&producer);
+    agent_broker_stop(&broker);
+}
+
+typedef struct asker {
+    cen_share *_Atomic share;
+    cen_device *device;
+    atomic_int status; /* of an open in a notice; 1: none yet */
+} asker;
+
+static void ask_in_a_notice(void *arg, const cen_share_notice *notice) {
+    asker *a = arg;
+    cen_share_view *view;
+    if (notice->kind == CEN_SHARE_BROKER_GONE) {
+        atomic_store(&a->status, cen_share_open(atomic_load(&a->share), a->device, "a-name", 0,
+                                                100 * SOON_MS, &view));
+    }
+}
+
+/* The thread that would find it is the one that asks. */
+static void an_open_in_a_notice_does_not(void **state) {
+    asker a = {.status = 1};
+    OK(cen_device_open("host:0", &a.device));
+    cen_share *share =
+        fake_start_with((cen_share_options){.notice = ask_in_a_notice, .notice_arg = &a});
+    atomic_store(&a.share, share);
+    pthread_mutex_lock(&f.lock);
+    f.hangs_up = true;
+    pthread_mutex_unlock(&f.lock);
+    (void)cen_share_watch(share, "a-name", true);
+    for (int ms = 0; atomic_load(&a.status) == 1; ms++) {
+        assert_true(ms < SOON_MS);
+        usleep(1000);
+    }
+    assert_int_equal(atomic_load(&a.status), CEN_ERR_NO_BROKER);
+    fake_end(share);
+    cen_device_close(a.device);
+}
+
 static const struct CMUnitTest tests[] = {
+    AGENT_TEST(an_open_waits_for_a_broker_that_is_gone),
+    AGENT_TEST(an_open_in_a_notice_does_not),
     AGENT_TEST(a_request_waits_for_some_of_the_queue_alone),
     AGENT_TEST(no_request_overtakes_withdrawals),
     AGENT_TEST(what_it_does_not_take_keeps_nothing_else_from_it),
