@@ -7,12 +7,12 @@ import os
 import sys
 import threading
 import weakref
-from types import TracebackType
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Set, Type, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Set, Union
 
 from cenote import _lib, _share_core as core
 from cenote._device import Device
 from cenote._lib import check, library
+from cenote._owned import Closing
 from cenote._share_core import Access, Item, Items
 from cenote._share_layout import Memory, Source
 from cenote._share_objects import Export, Listing, Notice, NoticeKind, View, is_host, seen
@@ -24,7 +24,7 @@ def _program() -> str:
     return "" if name in ("-c", "-m") else name
 
 
-class Share:
+class Share(Closing):
     """A connection to the broker (`cenote serve`), for options that cenote.connect() has not: its
     `socket`; the `label` that `cenote holders` shows (the script's name); no `broker` at all, which leaves Export.send() and
     receive(); seconds to wait for an answer; `on_notice`, called with each Notice on a thread of the
@@ -150,7 +150,7 @@ class Share:
             with self._lock:
                 older = [] if name is None or options.get("keep_older") else self._named(name)
                 for one in older:
-                    del self._exports[one.id]
+                    self._leave(one)
                 if export.id not in self._idle:  # a parcel may have been read already
                     self._exports[export.id] = export
         return export
@@ -183,6 +183,14 @@ class Share:
                 self._exporting -= 1
                 if not self._exporting:
                     self._idle.clear()
+
+    def _leave(self, export: Export) -> None:
+        """The program is done with it, and others are not: what is kept stays until nobody has it open
+        nor can open it."""
+        with self._lock:
+            memory = export._set
+            if self._exports.pop(export.id, None) is not None and memory is not None and memory.kept:
+                self._parcels[export.id] = memory
 
     def _forget(self, export: Export) -> None:
         with self._lock:
@@ -300,6 +308,8 @@ class Share:
                     self._idle.add(notice.export_id)
                 gone = self._exports.pop(notice.export_id, None)
                 parcel = self._parcels.pop(notice.export_id, None)
+            if parcel is not None:
+                parcel.kept = False
             del parcel
             if gone is not None:
                 gone._end()
@@ -313,24 +323,16 @@ class Share:
     def close(self) -> None:
         """Withdraws what is not kept, and ends the connection once no array of its memory is left."""
         with self._lock:
-            exports, self._exports = list(self._exports.values()), {}
+            exports = list(self._exports.values())
         for export in exports:
             export.close()
+        with self._lock:  # the broker has what is kept; parcels of queues keep the connection
+            self._exports = {}
+            self._parcels = {id: memory for id, memory in self._parcels.items() if not memory.kept}
         self._core = None
 
-    def __enter__(self) -> "Share":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
-        return f"<cenote.Share{' closed' if self.closed else ''}>"
+        return f"<cenote.Share{self._state()}>"
 
 
 def _notices(of: "weakref.ref[Share]") -> Any:
