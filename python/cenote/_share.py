@@ -3,11 +3,13 @@
 import atexit
 import contextlib
 import ctypes
+import logging
 import os
 import sys
 import threading
+import time
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Set, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple, Union
 
 from cenote import _lib, _share_core as core
 from cenote._device import Device
@@ -239,13 +241,18 @@ class Share(Closing):
 
         device: where it is to be seen: the one that it lies on or, on CUDA, a peer. None: the host
         backend, else the first CUDA device that reaches it. wait: seconds to wait until the name is
-        shared. stream: later work on it is behind the publisher's.
+        shared, and until a broker that is gone is back. stream: later work on it is behind the publisher's.
 
         Error: CEN_ERR_NOT_FOUND, CEN_ERR_PERMISSION, CEN_ERR_UNSUPPORTED.
         """
+        wait_ms = 0 if wait is None else core.milliseconds("wait", wait)
+        return self._open(what, device, write, wait_ms, stream)
+
+    def _open(
+        self, what: str, device: Union[None, Device, str], write: bool, wait_ms: int, stream: int
+    ) -> View:
         if not isinstance(what, str):
             raise ValueError(f"what is {what!r}: expected a name or a token")
-        wait_ms = 0 if wait is None else core.milliseconds("wait", wait)
         lease = self._open_on(device, what, write, wait_ms)
         lease.wait(stream)
         if is_host(lease.device):
@@ -377,18 +384,48 @@ def _fill(
         device.synchronize(stream)
 
 
+RETRY_MIN, RETRY_MAX = 0.1, 2.0  # seconds between looks for a broker
+
 _default: Optional[Share] = None
 _default_lock = threading.Lock()
 
 
-def connect() -> Share:
-    """The connection that the functions of this package use: made at the first call, and again in a
-    forked child. $CENOTE_BROKER names the broker's socket."""
+def _connected() -> Share:
     global _default
     with _default_lock:
         if _default is None or _default.closed:
             _default = Share()
         return _default
+
+
+def connect(wait: Optional[float] = None) -> Share:
+    """The connection that the functions of this package use: made at the first call, and again in a
+    forked child. $CENOTE_BROKER names the broker's socket.
+
+    wait: seconds for which it is tried again, after 0.1 s and then at doubled intervals up to 2 s, while
+    no broker listens there; the logger "cenote" has a warning of it.
+    """
+    end = time.monotonic() + (0 if wait is None else core.milliseconds("wait", wait) / 1000)
+    pause = RETRY_MIN
+    while True:
+        try:
+            return _connected()
+        except _lib.Error as error:
+            left = end - time.monotonic()
+            if error.status != _lib.ERR_NO_BROKER or left <= 0:
+                raise
+            if pause == RETRY_MIN:
+                logging.getLogger("cenote").warning("%s; trying again for %.1f s", error, left)
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, RETRY_MAX)
+
+
+def connect_within(wait: Optional[float]) -> Tuple[Share, int]:
+    """The connection, and how many milliseconds of `wait` are left."""
+    begin = time.monotonic()
+    share = connect(wait)
+    left = 0 if wait is None else wait - (time.monotonic() - begin)
+    return share, core.milliseconds("wait", max(0, left))
 
 
 def _after_fork() -> None:
@@ -420,8 +457,9 @@ def open(  # noqa: A001
     wait: Optional[float] = None,
     stream: int = 0,
 ) -> View:
-    """Share.open() on the default connection."""
-    return connect().open(what, device, write=write, wait=wait, stream=stream)
+    """Share.open() on the default connection, for whose broker it waits, too."""
+    via, wait_ms = connect_within(wait)
+    return via._open(what, device, write, wait_ms, stream)
 
 
 def withdraw(what: Union[str, int, Export]) -> None:

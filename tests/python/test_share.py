@@ -122,6 +122,32 @@ class Plain(Sharing):
         self.share.share(b"here", "late")
         self.assertEqual(self.line(reader), "b'here'")
 
+    def test_waiting_for_a_broker(self):
+        self.broker.kill()
+        os.unlink(self.broker.socket)
+        try:
+            self.assertRaises(ValueError, cenote.connect, wait=-1)
+            with self.assertLogs("cenote", "WARNING") as logs, self.assertRaises(cenote.Error) as caught:
+                cenote.open("late", wait=0.05)
+            self.assertEqual(caught.exception.name, "CEN_ERR_NO_BROKER")
+            self.assertIn("no broker listens", logs.output[0])
+            reader = self.child("""
+                import logging
+                logging.basicConfig(stream=sys.stdout, format="%(message)s")
+                print(bytes(cenote.open("late", wait=60).array))
+            """)
+            self.assertRegex(self.line(reader), "no broker listens.*; trying again for")
+        finally:
+            self.broker.start()
+        self.assertTrue(until(lambda: self.retried(lambda: self.share.share(b"here", "late"))))
+        self.assertEqual(self.line(reader), "b'here'")
+
+    def retried(self, function):
+        try:
+            return function()
+        except cenote.Error as error:
+            self.assertEqual(error.name, "CEN_ERR_NO_BROKER")
+
     def test_a_parcel_is_opened_once(self):
         export = self.share.share(b"parcel", once=True)
         read = "print(bytes(cenote.open(sys.argv[1]).array))"
