@@ -160,7 +160,7 @@ CEN_API cen_status cen_share_export(cen_share *share, const cen_share_item *item
 /* Marks the export's contents as being written anew: readers' later cen_share_wait orders them
  * behind the work submitted so far to `stream`. By the exporter. It waits for the stream where
  * readers could not be told: the export has no event (`synced`), or the broker is gone.
- * CEN_ERR_NOT_FOUND. */
+ * CEN_ERR_NOT_FOUND; CEN_ERR_CAPTURE: the stream captures. */
 CEN_API cen_status cen_share_mark(cen_share *share, uint64_t export_id, cen_stream stream);
 /* No new reader may open it; its name, if this is the newest version, is free again. Readers keep
  * it. Its user may, from any process. CEN_ERR_NOT_FOUND, CEN_ERR_PERMISSION. */

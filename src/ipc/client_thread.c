@@ -81,7 +81,7 @@ static bool work_is_done(ceni_work *work, bool wait) {
     }
     cen_status expected = ceni_log_expect(CEN_ERR_CAPTURE);
     cen_status status = wait ? cen_event_sync(work->device, work->event)
-                             : cen_event_query(work->device, work->event);
+                             : ceni_dev_event_peek(work->device, work->event);
     ceni_log_expect(expected);
     if (!wait && (status == CEN_ERR_NOT_READY || status == CEN_ERR_CAPTURE)) {
         return false;

@@ -132,7 +132,7 @@ static void hear_sender(ceni_opened *lease) {
 
 static enum outlook query(cen_device *device, cen_event event) {
     cen_status expected = ceni_log_expect(CEN_ERR_CAPTURE);
-    cen_status status = cen_event_query(device, event);
+    cen_status status = ceni_dev_event_peek(device, event);
     ceni_log_expect(expected);
     return !status ? DONE : ceni_is_loss(status) ? LOST : PENDING;
 }

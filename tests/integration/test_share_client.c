@@ -4,6 +4,7 @@
 #include <sys/un.h>
 
 #include "base/fd.h"
+#include "dev/capture.h"
 #include "tests/integration/agent.h"
 
 /* ---- a broker of the test's ---- */
@@ -419,7 +420,59 @@ static void an_open_in_a_notice_does_not(void **state) {
     cen_device_close(a.device);
 }
 
+/* ---- captures ---- */
+
+static void hold(void *held) {
+    while (atomic_load((atomic_bool *)held)) {
+        usleep(100);
+    }
+}
+
+/* The thread looks at an export's work, and at that which ends a block, as long as they are not
+ * done: a capture of another stream, of which it does not know, outlives that. */
+static void its_thread_breaks_no_capture(void **state) {
+    cen_share_options options = {.size = sizeof options, .no_broker = true};
+    cen_share_export_info info;
+    cen_device *device;
+    cen_share *share;
+    cen_share_set *set;
+    cen_addr addr, other;
+    cen_stream stream, captured;
+    ceni_graph *graph = NULL;
+    atomic_bool held = true;
+    OK(cen_device_open(agent_device, &device));
+    OK(cen_share_connect(&options, &share));
+    OK(cen_share_set_create(share, device, 1, 0, &set));
+    OK(cen_share_alloc(set, 4096, &addr));
+    OK(cen_share_alloc(set, 4096, &other));
+    OK(cen_stream_create(device, 0, &stream));
+    OK(cen_stream_create(device, 0, &captured));
+    OK(cen_host_func(device, stream, hold, &held));
+    cen_share_item item = {.addr = addr, .bytes = 4096};
+    cen_share_export_options how = {.size = sizeof how, .stream = stream};
+    OK(cen_share_export(share, &item, 1, &how, &info));
+    OK(cen_share_free(set, other, stream));
+    OK(ceni_capture_begin(device, captured));
+    FAILS(CEN_ERR_CAPTURE, cen_share_mark(share, info.id, captured));
+    OK(cen_fill_async(device, addr, 1, 4, captured));
+    const _Atomic uint64_t *looks = &device->stats[CENI_OP_event_peek].calls;
+    uint64_t before = atomic_load(looks);
+    for (int ms = 0; atomic_load(looks) < before + 6; ms++) {
+        assert_true(ms < SOON_MS);
+        usleep(1000);
+    }
+    cen_status ended = ceni_capture_end(device, captured, &graph);
+    atomic_store(&held, false);
+    OK(ended);
+    OK(ceni_graph_launch(device, graph, stream));
+    OK(cen_stream_sync(device, stream));
+    ceni_graph_destroy(device, graph);
+    cen_share_disconnect(share);
+    cen_device_close(device);
+}
+
 static const struct CMUnitTest tests[] = {
+    AGENT_TEST(its_thread_breaks_no_capture),
     AGENT_TEST(an_open_waits_for_a_broker_that_is_gone),
     AGENT_TEST(an_open_in_a_notice_does_not),
     AGENT_TEST(a_request_waits_for_some_of_the_queue_alone),
