@@ -188,16 +188,16 @@ static void files_that_fail_leave_nothing(void **state) {
 
 static void no_files_are_left(void **state) {
     world *w = *state;
-    unsigned files = files_of(getpid());
+    unsigned files = files_of(getpid()); /* or fewer: what closes apart may not have yet */
     for (int n = 1; n < 60; n++) {
         (void)share_once(w, n, CENI_FAULT_IO);
         (void)share_once(w, n, CENI_FAULT_HOST_MEMORY);
     }
     assert_nothing_listed(w, 0);
-    for (int ms = 0; ms < 5000 && files_of(getpid()) != files; ms++) {
+    for (int ms = 0; ms < 5000 && files_of(getpid()) > files; ms++) {
         usleep(1000); /* the broker closes those of connections that ended */
     }
-    assert_int_equal(files_of(getpid()), files);
+    assert_true(files_of(getpid()) <= files);
 }
 
 /* A directory too large for a message is a file, which a limit of sizes would have end the program.
