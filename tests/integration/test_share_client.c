@@ -332,7 +332,7 @@ static void what_it_does_not_take_keeps_nothing_else_from_it(void **state) {
 /* What is asked of it is counted, not the time that it takes. */
 static void a_stopped_broker_is_asked_once_by_a_disconnect(void **state) {
     agent broker = agent_broker(), producer = agent_start();
-    OK(agent_ask(&producer, "connect %s 200", agent_path));
+    OK(agent_ask(&producer, "connect %s 2000", agent_path));
     OK(agent_ask(&producer, "set 2097152 0"));
     OK(agent_ask(&producer, "alloc 4096"));
     OK(agent_ask(&producer, "export model - 0"));
