@@ -99,7 +99,8 @@ CEN_API cen_status cen_stream_capturing(cen_device *device, cen_stream stream, b
  * when cen_event_signal is called, not when a stream reaches it: tests and replay use it to decide
  * when work ends. It is pending from its creation, and again from a record after a signal; closing
  * its device completes it. A shared event is one that other processes can wait for
- * (cenote/share.h); it goes with neither of the others, and is not recorded in a capture. */
+ * (cenote/share.h); it goes with neither of the others, and is not recorded in a capture.
+ * CEN_ERR_UNSUPPORTED: one on the host, where no /proc is mounted. */
 enum { CEN_EVENT_TIMING = 1u, CEN_EVENT_MANUAL = 2u, CEN_EVENT_SHARED = 4u };
 CEN_API cen_status cen_event_create(cen_device *device, unsigned flags, cen_event *event);
 CEN_API cen_status cen_event_destroy(cen_device *device, cen_event event);

@@ -71,13 +71,15 @@ typedef struct cen_share_options {
     void *notice_arg;
 } cen_share_options;
 
-/* Connects. options may be NULL. CEN_ERR_NO_BROKER: nobody listens (the log says where). */
+/* Connects. options may be NULL; a timeout_ms is waited for in full, whatever 32 bits hold.
+ * CEN_ERR_NO_BROKER: nobody listens (the log says where). */
 CEN_API cen_status cen_share_connect(const cen_share_options *options, cen_share **share);
 
 /* Closes it: lets streams go on that wait for other processes (cen_share_wait), waits for the work
  * on closed views and for that which its exports name, ends every lease of this process, withdraws
- * its exports (those kept stay), frees its sets here. Views and sets are gone with it. NULL is
- * ignored. Nothing else may use it during or after the call. */
+ * its exports (those kept stay), frees its sets here. Views and sets are gone with it. A broker
+ * that does not answer is waited for once, for timeout_ms: what it was not told by then ends with
+ * this process. NULL is ignored. Nothing else may use it during or after the call. */
 CEN_API void cen_share_disconnect(cen_share *share);
 
 /* ---- publishing ---- */
@@ -158,7 +160,7 @@ CEN_API cen_status cen_share_export(cen_share *share, const cen_share_item *item
 /* Marks the export's contents as being written anew: readers' later cen_share_wait orders them
  * behind the work submitted so far to `stream`. By the exporter. It waits for the stream where
  * readers could not be told: the export has no event (`synced`), or the broker is gone.
- * CEN_ERR_NOT_FOUND. */
+ * CEN_ERR_NOT_FOUND; CEN_ERR_CAPTURE: the stream captures. */
 CEN_API cen_status cen_share_mark(cen_share *share, uint64_t export_id, cen_stream stream);
 /* No new reader may open it; its name, if this is the newest version, is free again. Readers keep
  * it. Its user may, from any process. CEN_ERR_PERMISSION: another user's, which this one may open;
@@ -174,10 +176,11 @@ CEN_API cen_status cen_share_revoke(cen_share *share, uint64_t export_id);
 enum { CEN_SHARE_WRITE = 1u };
 
 /* Opens an export by name (the newest version), "name@version" or token, for `device`: the one that
- * it lies on or a peer that reaches it. Waits up to wait_ms until the name is published. Opening
- * what is open already gives another view of the same memory. CEN_ERR_NOT_FOUND: no such name,
- * version or token; CEN_ERR_PERMISSION: not for this user, or not for writing; CEN_ERR_UNSUPPORTED:
- * it is on another machine (across machines, use NCCL), or the device does not reach it. */
+ * it lies on or a peer that reaches it. Waits up to wait_ms until the name is published, and, but
+ * in a notice, until a broker that is gone is back. Opening what is open already gives another view
+ * of the same memory. CEN_ERR_NOT_FOUND: no such name, version or token; CEN_ERR_PERMISSION: not
+ * for this user, or not for writing; CEN_ERR_UNSUPPORTED: it is on another machine (across
+ * machines, use NCCL), or the device does not reach it. */
 CEN_API cen_status cen_share_open(cen_share *share, cen_device *device, const char *what,
                                   unsigned flags, uint32_t wait_ms, cen_share_view **view);
 /* Ends it after the work submitted so far to `stream`; the addresses are invalid for later work.

@@ -3,11 +3,11 @@
 import ctypes
 from ctypes import byref
 from dataclasses import dataclass
-from types import TracebackType
-from typing import NamedTuple, Optional, Type
+from typing import NamedTuple, Optional
 
 from cenote import _lib
 from cenote._lib import check, library
+from cenote._owned import Handle
 
 
 class MemoryInfo(NamedTuple):
@@ -40,7 +40,7 @@ def device_count(backend: str = "cuda") -> int:
     return count.value
 
 
-class Device:
+class Device(Handle):
     """A device: "cuda", "cuda:N", "host" or "host:N". The host backend behaves like a device on any
     machine; each Device of it is a card of its own, with `capacity` bytes (None: as the environment
     says).
@@ -49,7 +49,6 @@ class Device:
     """
 
     def __init__(self, name: str = "cuda", *, capacity: Optional[int] = None) -> None:
-        self._handle: Optional[int] = None
         handle = ctypes.c_void_p()
         if capacity is None:
             check(library().cen_device_open(name.encode(), byref(handle)))
@@ -63,15 +62,8 @@ class Device:
         self._handle = handle.value
 
     @property
-    def handle(self) -> int:
-        """The address of the cen_device, for calls that this class does not have."""
-        if self._handle is None:
-            raise ValueError(f"device {self.name} is closed")
-        return self._handle
-
-    @property
-    def closed(self) -> bool:
-        return self._handle is None
+    def _title(self) -> str:
+        return f"device {self.name}"
 
     @property
     def props(self) -> DeviceProps:
@@ -124,16 +116,5 @@ class Device:
             library().cen_device_close(self._handle)
             self._handle = None
 
-    def __enter__(self) -> "Device":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
-        return f"<cenote.Device {self.name}{' closed' if self.closed else ''}>"
+        return f"<cenote.Device {self.name}{self._state()}>"

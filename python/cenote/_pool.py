@@ -4,12 +4,12 @@ import ctypes
 import enum
 from ctypes import byref
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, List, Optional, Type, Union
+from typing import Any, List, Union
 
 from cenote import _lib
 from cenote._device import Device
 from cenote._lib import check, library
+from cenote._owned import Handle
 
 
 class BlockState(enum.IntEnum):
@@ -66,7 +66,7 @@ class PoolStats:
 _STATS = tuple(PoolStats.__dataclass_fields__)
 
 
-class Pool:
+class Pool(Handle):
     """A pool on a device (a Device, which must outlive it, or the name of one that the pool opens and
     closes). `limit`: most bytes to hold of the device; `preallocate`: bytes to reserve at once.
 
@@ -83,7 +83,6 @@ class Pool:
         preallocate: int = 0,
     ) -> None:
         """ValueError: a size is negative, or `device` is neither a Device nor a name; Error."""
-        self._handle: Optional[int] = None
         if not isinstance(device, (Device, str)):
             raise ValueError(f"device is {device!r}: expected a Device or a name such as 'cuda:0'")
         _lib.count_of("limit", limit)
@@ -105,15 +104,8 @@ class Pool:
         self._free = library().cen_pool_free
 
     @property
-    def handle(self) -> int:
-        """The address of the cen_pool, for calls that this class does not have."""
-        if self._handle is None:
-            raise ValueError("the pool is closed")
-        return self._handle
-
-    @property
-    def closed(self) -> bool:
-        return self._handle is None
+    def _title(self) -> str:
+        return "the pool"
 
     def alloc(self, size: int, stream: int = 0) -> int:
         """The address of a new block for work on `stream`; 0 for 0 bytes. OutOfMemoryError."""
@@ -184,16 +176,5 @@ class Pool:
                 if self._owns_device:
                     self.device.close()
 
-    def __enter__(self) -> "Pool":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
-        return f"<cenote.Pool on {self.device.name}{' closed' if self.closed else ''}>"
+        return f"<cenote.Pool on {self.device.name}{self._state()}>"

@@ -3,16 +3,18 @@
 import atexit
 import contextlib
 import ctypes
+import logging
 import os
 import sys
 import threading
+import time
 import weakref
-from types import TracebackType
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Set, Type, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Set, Tuple, Union
 
 from cenote import _lib, _share_core as core
 from cenote._device import Device
 from cenote._lib import check, library
+from cenote._owned import Closing
 from cenote._share_core import Access, Item, Items
 from cenote._share_layout import Memory, Source
 from cenote._share_objects import Export, Listing, Notice, NoticeKind, View, is_host, seen
@@ -24,7 +26,7 @@ def _program() -> str:
     return "" if name in ("-c", "-m") else name
 
 
-class Share:
+class Share(Closing):
     """A connection to the broker (`cenote serve`), for options that cenote.connect() has not: its
     `socket`; the `label` that `cenote holders` shows (the script's name); no `broker` at all, which leaves Export.send() and
     receive(); seconds to wait for an answer; `on_notice`, called with each Notice on a thread of the
@@ -150,7 +152,7 @@ class Share:
             with self._lock:
                 older = [] if name is None or options.get("keep_older") else self._named(name)
                 for one in older:
-                    del self._exports[one.id]
+                    self._leave(one)
                 if export.id not in self._idle:  # a parcel may have been read already
                     self._exports[export.id] = export
         return export
@@ -183,6 +185,14 @@ class Share:
                 self._exporting -= 1
                 if not self._exporting:
                     self._idle.clear()
+
+    def _leave(self, export: Export) -> None:
+        """The program is done with it, and others are not: what is kept stays until nobody has it open
+        nor can open it."""
+        with self._lock:
+            memory = export._set
+            if self._exports.pop(export.id, None) is not None and memory is not None and memory.kept:
+                self._parcels[export.id] = memory
 
     def _forget(self, export: Export) -> None:
         with self._lock:
@@ -243,13 +253,18 @@ class Share:
 
         device: where it is to be seen: the one that it lies on or, on CUDA, a peer. None: the host
         backend, else the first CUDA device that reaches it. wait: seconds to wait until the name is
-        shared. stream: later work on it is behind the publisher's.
+        shared, and until a broker that is gone is back. stream: later work on it is behind the publisher's.
 
         Error: CEN_ERR_NOT_FOUND, CEN_ERR_PERMISSION, CEN_ERR_UNSUPPORTED.
         """
+        wait_ms = 0 if wait is None else core.milliseconds("wait", wait)
+        return self._open(what, device, write, wait_ms, stream)
+
+    def _open(
+        self, what: str, device: Union[None, Device, str], write: bool, wait_ms: int, stream: int
+    ) -> View:
         if not isinstance(what, str):
             raise ValueError(f"what is {what!r}: expected a name or a token")
-        wait_ms = 0 if wait is None else core.milliseconds("wait", wait)
         lease = self._open_on(device, what, write, wait_ms)
         lease.wait(stream)
         if is_host(lease.device):
@@ -312,6 +327,8 @@ class Share:
                     self._idle.add(notice.export_id)
                 gone = self._exports.pop(notice.export_id, None)
                 parcel = self._parcels.pop(notice.export_id, None)
+            if parcel is not None:
+                parcel.kept = False
             del parcel
             if gone is not None:
                 gone._end()
@@ -325,24 +342,16 @@ class Share:
     def close(self) -> None:
         """Withdraws what is not kept, and ends the connection once no array of its memory is left."""
         with self._lock:
-            exports, self._exports = list(self._exports.values()), {}
+            exports = list(self._exports.values())
         for export in exports:
             export.close()
+        with self._lock:  # the broker has what is kept; parcels of queues keep the connection
+            self._exports = {}
+            self._parcels = {id: memory for id, memory in self._parcels.items() if not memory.kept}
         self._core = None
 
-    def __enter__(self) -> "Share":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
-        return f"<cenote.Share{' closed' if self.closed else ''}>"
+        return f"<cenote.Share{self._state()}>"
 
 
 def _notices(of: "weakref.ref[Share]") -> Any:
@@ -387,18 +396,48 @@ def _fill(
         device.synchronize(stream)
 
 
+RETRY_MIN, RETRY_MAX = 0.1, 2.0  # seconds between looks for a broker
+
 _default: Optional[Share] = None
 _default_lock = threading.Lock()
 
 
-def connect() -> Share:
-    """The connection that the functions of this package use: made at the first call, and again in a
-    forked child. $CENOTE_BROKER names the broker's socket."""
+def _connected() -> Share:
     global _default
     with _default_lock:
         if _default is None or _default.closed:
             _default = Share()
         return _default
+
+
+def connect(wait: Optional[float] = None) -> Share:
+    """The connection that the functions of this package use: made at the first call, and again in a
+    forked child. $CENOTE_BROKER names the broker's socket.
+
+    wait: seconds for which it is tried again, after 0.1 s and then at doubled intervals up to 2 s, while
+    no broker listens there; the logger "cenote" has a warning of it.
+    """
+    end = time.monotonic() + (0 if wait is None else core.milliseconds("wait", wait) / 1000)
+    pause = RETRY_MIN
+    while True:
+        try:
+            return _connected()
+        except _lib.Error as error:
+            left = end - time.monotonic()
+            if error.status != _lib.ERR_NO_BROKER or left <= 0:
+                raise
+            if pause == RETRY_MIN:
+                logging.getLogger("cenote").warning("%s; trying again for %.1f s", error, left)
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, RETRY_MAX)
+
+
+def connect_within(wait: Optional[float]) -> Tuple[Share, int]:
+    """The connection, and how many milliseconds of `wait` are left."""
+    begin = time.monotonic()
+    share = connect(wait)
+    left = 0 if wait is None else wait - (time.monotonic() - begin)
+    return share, core.milliseconds("wait", max(0, left))
 
 
 def _after_fork() -> None:
@@ -430,8 +469,9 @@ def open(  # noqa: A001
     wait: Optional[float] = None,
     stream: int = 0,
 ) -> View:
-    """Share.open() on the default connection."""
-    return connect().open(what, device, write=write, wait=wait, stream=stream)
+    """Share.open() on the default connection, for whose broker it waits, too."""
+    via, wait_ms = connect_within(wait)
+    return via._open(what, device, write, wait_ms, stream)
 
 
 def withdraw(what: Union[str, int, Export]) -> None:

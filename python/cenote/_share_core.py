@@ -7,7 +7,6 @@ to the broker, which sees the process die.
 """
 
 import array
-import atexit
 import ctypes
 import grp
 import itertools
@@ -20,21 +19,13 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 from cenote import _lib
 from cenote._device import Device
 from cenote._lib import check, library
+from cenote._owned import finalized, usable
 
 WRITE = 1
 WHO = {"user": 1, "group": 2, "all": 3}
 ALIGNMENT = 512
 
 Access = Union[None, str, Iterable[str]]
-
-_ending = False
-
-
-@atexit.register
-def _end() -> None:
-    global _ending
-    _ending = True
-
 
 def milliseconds(what: str, seconds: float) -> int:
     """For an argument in C; at most what 32 bits hold. ValueError names `what`."""
@@ -68,13 +59,6 @@ def access_list(entries: Access) -> List[_lib.ShareAccess]:
     return listed
 
 
-def _ended(status: int) -> None:
-    """What a finaliser's call gave: Python prints what is raised. A broker that is gone hears of it
-    when it is back."""
-    if status != _lib.ERR_NO_BROKER:
-        check(status)
-
-
 class Connection:
     """A cen_share and the devices that its memory lies on; closed when nothing refers to it."""
 
@@ -92,7 +76,7 @@ class Connection:
     @property
     def here(self) -> bool:
         """Whether C may still be called on it: not in a forked child, nor at the process's end."""
-        return self.handle is not None and self._pid == os.getpid() and not _ending
+        return self.handle is not None and usable(self._pid)
 
     def device(self, device: Union[Device, str]) -> Device:
         """A device by its name, opened once; or the caller's own."""
@@ -137,7 +121,7 @@ class Block:
 
     def __del__(self) -> None:
         if self.set.connection.here:
-            _ended(library().cen_share_free(self.set.handle, self.address, self._stream_of()))
+            finalized(library().cen_share_free(self.set.handle, self.address, self._stream_of()))
 
 
 class Set:
@@ -185,7 +169,7 @@ class Set:
     def _destroy(self) -> None:
         if self.connection.here and (self.finish is None or self.finish()):
             handle, self.handle = self.handle, None
-            _ended(library().cen_share_set_destroy(handle))
+            finalized(library().cen_share_set_destroy(handle))
 
 
 class Item(NamedTuple):
@@ -298,7 +282,7 @@ class Lease:
 
     def __del__(self) -> None:
         if self.connection.here:
-            _ended(library().cen_share_close(self._handle, self._stream_of()))
+            finalized(library().cen_share_close(self._handle, self._stream_of()))
 
 
 def default_stream() -> int:

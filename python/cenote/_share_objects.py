@@ -2,12 +2,12 @@
 
 import enum
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Type
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 from cenote import _lib, _share_core as core
 from cenote._device import Device
 from cenote._lib import check, library
+from cenote._owned import Closing
 from cenote._share_core import Item
 from cenote._share_layout import DeviceArray, Memory, host_array, parse
 
@@ -53,7 +53,7 @@ def seen(device: Device, memory: Memory, stream: int) -> Any:
     return host_array(memory) if is_host(device) else DeviceArray(memory, stream)
 
 
-class Export:
+class Export(Closing):
     """What was shared: `name`, `version`, `id`, the `token` that opens it too, and `arrays`, which are
     the shared memory itself, by name.
 
@@ -129,29 +129,20 @@ class Export:
         """Withdraws it unless it was shared with keep or once. Arrays that the program still has stay
         valid."""
         if self._set is not None:
-            if not self._set.kept and self._share.open_here:
+            if self._set.kept:
+                self._share._leave(self)
+            elif self._share.open_here:
                 status = library().cen_share_withdraw(self._share.handle, self.id)
                 # Somebody else may have withdrawn it; a broker that is gone hears of it when it is back.
                 if status not in (_lib.ERR_NOT_FOUND, _lib.ERR_NO_BROKER):
                     check(status)
             self._drop()
 
-    def __enter__(self) -> "Export":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
-        return f"<cenote.Export {self.name or self.id} version {self.version}{' closed' if self.closed else ''}>"
+        return f"<cenote.Export {self.name or self.id} version {self.version}{self._state()}>"
 
 
-class View(Mapping[str, Any]):
+class View(Closing, Mapping[str, Any]):
     """What was opened: arrays by name, without a copy. On the host NumPy's (read-only ones, unless it
     was opened to write), on CUDA a DeviceArray.
 
@@ -225,16 +216,5 @@ class View(Mapping[str, Any]):
     def __len__(self) -> int:
         return self._count
 
-    def __enter__(self) -> "View":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
-        return f"<cenote.View {self.name or self.id} version {self.version}{' closed' if self.closed else ''}>"
+        return f"<cenote.View {self.name or self.id} version {self.version}{self._state()}>"

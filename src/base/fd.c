@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,6 +24,18 @@ int ceni_fd_reopen(int fd, int flags) {
     char path[32];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     return ceni_fd_move(open(path, flags | O_CLOEXEC));
+}
+
+bool ceni_fd_no_proc(int error) {
+    return error == ENOENT || error == ENOTDIR;
+}
+
+bool ceni_fd_may_grow(uint64_t size) {
+    struct rlimit limit;
+    bool may = getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur == RLIM_INFINITY ||
+               size <= limit.rlim_cur;
+    errno = may ? errno : EFBIG;
+    return may;
 }
 
 void ceni_fd_close_all(const int *fds, size_t count) {

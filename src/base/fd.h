@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 typedef struct ceni_fd_id {
@@ -23,6 +24,14 @@ int ceni_fd_move(int fd);
 /* Opens the file anew with `flags`, so that this descriptor's rights and locks are its own; moved
  * as above, O_CLOEXEC. -1 with errno: also where its mode forbids it. */
 int ceni_fd_reopen(int fd, int flags);
+/* Whether that errno of it says that no /proc is mounted, or one that this process is not in. */
+bool ceni_fd_no_proc(int error);
+
+/* Whether this process may make a file so large. Memory files count, too, and growing one beyond
+ * RLIMIT_FSIZE raises SIGXFSZ, which ends a program: so what grows a file asks first. False, with
+ * EFBIG: it may not. A limit that another thread lowers between the question and the call is met by
+ * the call. */
+bool ceni_fd_may_grow(uint64_t size);
 
 /* Closes those of an array that are not negative. */
 void ceni_fd_close_all(const int *fds, size_t count);

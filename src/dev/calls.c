@@ -120,6 +120,13 @@ cen_status cen_event_query(cen_device *device, cen_event event) {
                            status ? status : device->backend->event_query(device, event));
 }
 
+cen_status ceni_dev_event_peek(cen_device *device, cen_event event) {
+    const enum ceni_dev_op op = CENI_OP_event_peek;
+    cen_status status = ceni_call_enter(device, op);
+    return ceni_call_leave(device, op,
+                           status ? status : device->backend->event_peek(device, event));
+}
+
 cen_status cen_event_sync(cen_device *device, cen_event event) {
     const enum ceni_dev_op op = CENI_OP_event_sync;
     cen_status status = ceni_call_enter(device, op);

@@ -3,7 +3,7 @@
  *
  * While a stream is being captured, its operations are recorded, not run; a stream that waits for
  * an event recorded in the capture joins it; querying or waiting for anything on the device breaks
- * it. */
+ * it, but ceni_dev_event_peek. */
 #ifndef CENI_DEV_CAPTURE_H
 #define CENI_DEV_CAPTURE_H
 

@@ -47,7 +47,7 @@ typedef struct ceni_legacy_handle {
     X(page_unmap) X(page_access) X(page_export) X(page_import) X(segment_alloc)                    \
     X(segment_free) X(stream_create) X(stream_destroy) X(stream_sync) X(stream_query)              \
     X(stream_wait) X(stream_capturing) X(event_create) X(event_destroy) X(event_record)            \
-    X(event_query) X(event_sync) X(event_signal) X(event_elapsed) X(copy) X(copy_peer) X(fill)     \
+    X(event_query) X(event_peek) X(event_sync) X(event_signal) X(event_elapsed) X(copy) X(copy_peer) X(fill)     \
     X(launch) X(host_func) X(pinned_alloc) X(pinned_free) X(pinned_register)                       \
     X(pinned_unregister) X(peer_can_access) X(peer_rank) X(peer_enable) X(event_export)            \
     X(event_import) X(legacy_export) X(legacy_open) X(legacy_close) X(dmabuf) X(limits)            \
@@ -152,6 +152,7 @@ struct ceni_backend {
     cen_status (*event_destroy)(cen_device *device, cen_event event);
     cen_status (*event_record)(cen_device *device, cen_event event, cen_stream stream);
     cen_status (*event_query)(cen_device *device, cen_event event);
+    cen_status (*event_peek)(cen_device *device, cen_event event);
     cen_status (*event_sync)(cen_device *device, cen_event event);
     cen_status (*event_signal)(cen_device *device, cen_event event);
     cen_status (*event_elapsed)(cen_device *device, cen_event start, cen_event end, float *ms);
@@ -256,6 +257,11 @@ cen_status ceni_dev_obtainable(cen_device *device, uint64_t *bytes);
 cen_status ceni_dev_peer_rank(cen_device *device, cen_device *peer, int *rank);
 cen_status ceni_dev_segment_alloc(cen_device *device, uint64_t size, cen_addr *addr);
 cen_status ceni_dev_segment_free(cen_device *device, cen_addr addr);
+
+/* As cen_event_query, but it breaks no capture, of whatever stream and thread: for threads of the
+ * library's, which look at events at any time and do not know what the program captures. The event
+ * must not have been recorded in a capture. */
+cen_status ceni_dev_event_peek(cen_device *device, cen_event event);
 
 /* What another process needs to wait for an event of this one, made with CEN_EVENT_SHARED: the
  * token, and a descriptor (O_CLOEXEC, the caller's to close), or -1 where the token is enough: CUDA

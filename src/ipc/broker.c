@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "ipc/broker_int.h"
 
 /* Of the descriptors that this process may have: what the pages, directories and events of one user
@@ -70,8 +70,7 @@ static cen_status make_state(cen_broker *broker) {
     }
     broker->closing_max = descriptors / CLOSING_SHARE;
     ceni_state_random random;
-    if (ceni_fault(CENI_FAULT_IO) ||
-        getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
+    if (!ceni_random(&random, sizeof random)) {
         return ceni_fail(CEN_ERR_IO, "broker: no random numbers: %s", strerror(errno));
     }
     broker->state = ceni_state_create(&limits, &calls, broker, &random);

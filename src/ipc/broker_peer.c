@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/random.h"
 #include "ipc/broker_int.h"
 
 #ifndef SO_PEERGROUPS
@@ -138,10 +138,11 @@ cen_status ceni_peer_identify(ceni_peer *peer, int pidfd, ceni_state_identity *i
     }
     identity->groups = *groups;
     read_container(peer->pid, identity->container);
-    if (getrandom(&identity->secret, sizeof identity->secret, 0) !=
-        (ssize_t)sizeof identity->secret) {
+    if (!ceni_random(&identity->secret, sizeof identity->secret)) {
+        cen_status status =
+            ceni_fail(CEN_ERR_IO, "the broker has no random numbers: %s", strerror(errno));
         ceni_free(*groups);
-        return ceni_fail(CEN_ERR_IO, "the broker has no random numbers");
+        return status;
     }
     return CEN_OK;
 }

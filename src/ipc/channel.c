@@ -30,9 +30,8 @@ cen_status ceni_channel_open(ceni_channel *channel, int socket, uint32_t timeout
 static cen_status wait_any(const ceni_channel *c, struct pollfd *fds, nfds_t count,
                            const char *what) {
     for (;;) {
-        uint64_t now = ceni_now_ns();
-        uint64_t left = now >= c->end_ns ? 0 : (c->end_ns - now + 999999) / 1000000;
-        int ready = poll(fds, count, left > INT32_MAX ? INT32_MAX : (int)left);
+        int left = ceni_poll_ms(ceni_now_ns(), c->end_ns);
+        int ready = poll(fds, count, left);
         if (ready > 0) {
             return CEN_OK;
         }

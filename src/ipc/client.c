@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/random.h"
 #include "ipc/client_int.h"
 #include "ipc/path.h"
 
@@ -33,8 +33,7 @@ void ceni_share_wake(cen_share *share) {
 cen_status ceni_share_random(uint64_t out[2]) {
     uint64_t random[2] = {0, 0};
     while (!(random[0] | random[1])) {
-        if (ceni_fault(CENI_FAULT_IO) ||
-            getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+        if (!ceni_random(random, sizeof random)) {
             return ceni_fail(CEN_ERR_IO, "share: no random numbers: %s", strerror(errno));
         }
     }
@@ -131,7 +130,7 @@ static void free_share(cen_share *share) {
     }
     pthread_cond_destroy(&share->news);
     pthread_mutex_destroy(&share->lock);
-    pthread_mutex_destroy(&share->wire);
+    ceni_turn_destroy(&share->wire);
     ceni_free(share->out);
     ceni_free(share->in);
     ceni_free(share->heard);
@@ -145,7 +144,7 @@ static void init_locks(cen_share *share) {
     pthread_cond_init(&share->news, &attr);
     pthread_condattr_destroy(&attr);
     pthread_mutex_init(&share->lock, NULL);
-    pthread_mutex_init(&share->wire, NULL);
+    ceni_turn_init(&share->wire);
 }
 
 cen_status cen_share_connect(const cen_share_options *options, cen_share **out) {
@@ -223,19 +222,19 @@ static void let_go(cen_share *share) {
     }
     pthread_mutex_unlock(&share->lock);
     ceni_import_sweep(share);
-    pthread_mutex_lock(&share->wire);
-    ceni_client_flush(share);
+    ceni_turn_take(&share->wire);
+    ceni_client_flush_all(share);
     bool resumed;
     if (share->told && !share->options.no_broker) { /* the connection broke: once more over another,
                                                        if there is somebody who knows of all this */
         ceni_client_hang_up(share);
         cen_status expected = ceni_log_expect(CEN_ERR_NO_BROKER);
         if (!ceni_client_dial(share, &resumed) && resumed && !ceni_client_reconcile(share)) {
-            ceni_client_flush(share);
+            ceni_client_flush_all(share);
         }
         ceni_log_expect(expected);
     }
-    pthread_mutex_unlock(&share->wire);
+    ceni_turn_give(&share->wire);
 }
 
 void cen_share_disconnect(cen_share *share) {
@@ -248,10 +247,10 @@ void cen_share_disconnect(cen_share *share) {
     pthread_mutex_lock(&share->lock);
     ceni_waits_end(share);
     pthread_mutex_unlock(&share->lock);
-    pthread_mutex_lock(&share->wire);
+    ceni_turn_take(&share->wire);
     reach_broker(share);
     ceni_offers_settle(share, NULL);
-    pthread_mutex_unlock(&share->wire);
+    ceni_turn_give(&share->wire);
     let_go(share);
     while (share->directs) {
         ceni_direct *direct = share->directs;

@@ -1,4 +1,6 @@
 /* What a broker that was restarted is told, and the names that are watched. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -30,7 +32,7 @@ static cen_status tell_watch(cen_share *share, const char *name, bool on) {
  * the first wish, or ended the last. */
 static cen_status change_watch(cen_share *share, const char *name,
                                void (*change)(ceni_watch *watch, bool on), bool on) {
-    pthread_mutex_lock(&share->wire);
+    ceni_turn_take(&share->wire);
     pthread_mutex_lock(&share->lock);
     ceni_watch **link = find_watch(share, name), *watch = *link;
     bool was = watch;
@@ -64,7 +66,7 @@ static cen_status change_watch(cen_share *share, const char *name,
             pthread_mutex_unlock(&share->lock);
         }
     }
-    pthread_mutex_unlock(&share->wire);
+    ceni_turn_give(&share->wire);
     return status;
 }
 
@@ -342,23 +344,58 @@ cen_status ceni_client_reconcile(cen_share *share) {
     return status;
 }
 
+/* The exports that the broker did not take, for a line of the log: the first are named. */
+enum { NAMED_MOST = 8, NAME_SHOWN = 64 };
+typedef struct refusals {
+    size_t count, size;
+    char names[NAMED_MOST * (NAME_SHOWN + 32)];
+} refusals;
+
+static void note_refusal(refusals *r, const ceni_offer *e) {
+    const char *before = r->count ? ", " : "";
+    char *at = r->names + r->size;
+    size_t room = sizeof r->names - r->size;
+    if (r->count++ >= NAMED_MOST) {
+        return;
+    }
+    r->size += (size_t)(e->name ? snprintf(at, room, "%s'%.*s@%" PRIu64 "'", before, NAME_SHOWN,
+                                           e->name, e->version)
+                                : snprintf(at, room, "%s%#" PRIx64, before, e->id));
+}
+
+/* A set and its exports; without the set there is no place for them. */
+static cen_status announce_all_of(cen_share *share, cen_share_set *set, refusals *refused) {
+    if (!set->exports) {
+        set->id = 0; /* it is told of with its next export */
+    }
+    cen_status of_set = set->id ? announce_set(share, set) : CEN_OK, status = of_set;
+    for (const ceni_offer *e = set->exports; e && !broken(share, status); e = e->next) {
+        ceni_ipc_step("client: before an export is told again");
+        status = of_set ? of_set : announce_export(share, e);
+        if (status && !broken(share, status)) {
+            note_refusal(refused, e);
+        }
+    }
+    return broken(share, status) ? status : CEN_OK;
+}
+
 /* Sets and exports are made and destroyed by who holds `wire`; but a notice of the old broker may
  * still end an export, which the thread hears, and it is the thread that is here. */
 cen_status ceni_client_announce(cen_share *share) {
     forget_told(share);
+    refusals refused = {0};
     cen_status status = CEN_OK;
     pthread_mutex_lock(&share->lock);
     cen_share_set *set = share->sets;
     pthread_mutex_unlock(&share->lock);
-    for (; set && !broken(share, status); set = set->next) {
-        if (!set->exports) {
-            set->id = 0; /* it is told of with its next export */
-        }
-        status = set->id ? announce_set(share, set) : CEN_OK;
-        for (const ceni_offer *e = set->exports; e && !status; e = e->next) {
-            ceni_ipc_step("client: before an export is told again");
-            status = announce_export(share, e);
-        }
+    for (; set && !status; set = set->next) {
+        status = announce_all_of(share, set, &refused);
     }
-    return broken(share, status) ? status : announce_leases(share);
+    if (refused.count) {
+        ceni_log(CEN_LOG_WARN,
+                 "share: the broker that was started anew did not take %zu of the exports here: "
+                 "%s%s; who has them open keeps them, and nobody else can open them",
+                 refused.count, refused.names, refused.count > NAMED_MOST ? ", ..." : "");
+    }
+    return status ? status : announce_leases(share);
 }

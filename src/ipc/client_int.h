@@ -7,8 +7,9 @@
  * never held during a request or a wait. `wire` is taken first.
  *
  * What must be told but not at once (the end of a lease, a withdrawal by a free) is a ceni_told in
- * a queue; whoever sends a request that could overtake it empties the queue first. After a restart
- * of the broker the queue is void: what is announced again is how things are by then. */
+ * a queue, which is sent in order. A request goes behind the withdrawals and drops that were queued
+ * before it; ends of leases, which come when streams are done, it may overtake. After a restart of
+ * the broker the queue is void: what is announced again is how things are by then. */
 #ifndef CENI_IPC_CLIENT_INT_H
 #define CENI_IPC_CLIENT_INT_H
 
@@ -19,6 +20,7 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/turn.h"
 #include "dev/call.h"
 #include "dev/dev.h"
 #include "ipc/directory.h"
@@ -32,6 +34,7 @@ struct ceni_told {
     ceni_told *next;
     enum ceni_wire_type type; /* of a message whose body is an id */
     uint64_t id;
+    uint64_t number; /* in the order of the queue, from 1 */
 };
 
 /* Something to do once a stream got to where it is now. */
@@ -200,10 +203,11 @@ struct cen_share {
     char path[108];
     char label[CENI_WIRE_LABEL_MAX + 1];
 
-    pthread_mutex_t wire;
+    ceni_turn wire;
     int socket, notices; /* -1: not connected; the thread closes them, when it has read them */
     uint32_t seq;
     bool unsure; /* a request was sent, and its reply not read: the broker may have done it */
+    bool silent; /* while it is disconnected: the broker did not answer, and is not asked again */
     uint64_t client, secret, instance;
     ceni_wire_builder *out;
     uint64_t *in;    /* CENI_WIRE_MAX bytes: a reply */
@@ -213,6 +217,8 @@ struct cen_share {
     pthread_cond_t news; /* a name was published, or the connection changed */
     uint64_t news_count;
     ceni_told *told, **told_end;
+    uint64_t told_number;  /* of the last that was queued */
+    uint64_t told_ordered; /* of the last that no request may overtake */
     ceni_work *works;
     cen_share_set *sets;
     ceni_map exports;     /* id -> ceni_offer */
@@ -267,8 +273,12 @@ cen_status ceni_client_call(cen_share *share, const int *fds, unsigned count, ce
 /* The same for a message whose body is an id, and whose reply is empty. */
 cen_status ceni_client_tell(cen_share *share, enum ceni_wire_type type, uint64_t id);
 void ceni_reply_close(ceni_reply *reply);
-/* Sends what is queued; while there is no connection it stays queued. */
+enum { CENI_FLUSH_MOST = 32 };
+/* Sends what a request must not overtake of what is queued, or all of it; while there is no
+ * connection it stays queued. Every CENI_FLUSH_MOST messages whoever waits for `wire` gets it in
+ * between: what was found out under it before may be so no more. */
 void ceni_client_flush(cen_share *share);
+void ceni_client_flush_all(cen_share *share);
 /* Looks for the broker again: one that knows this client gets what it was not told yet, one that
  * does not is told how things are. That none listens is not logged. */
 cen_status ceni_client_come_back(cen_share *share);
@@ -281,6 +291,8 @@ void ceni_client_lose(cen_share *share);
 /* ---- client_thread.c ---- */
 
 void *ceni_client_thread(void *share);
+/* Whether the caller is that thread, in a notice of the program's: nobody else finds the broker. */
+bool ceni_client_is_thread(const cen_share *share);
 /* `lock` is held: does what is done waiting; `wait`: all of it. */
 void ceni_share_poll(cen_share *share, bool wait);
 /* Queues a message, whose memory the queue takes over. `lock` is held. */

@@ -40,14 +40,20 @@ void *ceni_client_begin(cen_share *share, enum ceni_wire_type type, size_t body_
     return ceni_wire_begin(share->out, type, ++share->seq, body_size);
 }
 
+static uint64_t deadline(const cen_share *share) {
+    return ceni_now_ns() + (uint64_t)share->options.timeout_ms * 1000000;
+}
+
+/* A broker that is stopped costs a disconnect no more than one timeout. */
+static void fell_silent(cen_share *share) {
+    share->silent = atomic_load(&share->stopping);
+}
+
 /* Waits until the reply can be read. */
-static cen_status wait_reply(const cen_share *share, int socket) {
-    uint64_t end = ceni_now_ns() + (uint64_t)share->options.timeout_ms * 1000000;
+static cen_status wait_reply(cen_share *share, int socket, uint64_t end) {
     for (;;) {
-        uint64_t now = ceni_now_ns();
         struct pollfd poll_fd = {.fd = socket, .events = POLLIN};
-        int left = now >= end ? 0 : (int)((end - now + 999999) / 1000000);
-        int ready = poll(&poll_fd, 1, left);
+        int ready = poll(&poll_fd, 1, ceni_poll_ms(ceni_now_ns(), end));
         if (ready > 0) {
             return CEN_OK;
         }
@@ -55,6 +61,7 @@ static cen_status wait_reply(const cen_share *share, int socket) {
             return ceni_fail(CEN_ERR_IO, "share: waiting for the broker: %s", strerror(errno));
         }
         if (!ready && ceni_now_ns() >= end) {
+            fell_silent(share);
             return ceni_fail(CEN_ERR_IO, "share: the broker at %s did not answer for %u ms",
                              share->path, (unsigned)share->options.timeout_ms);
         }
@@ -63,7 +70,7 @@ static cen_status wait_reply(const cen_share *share, int socket) {
 
 /* The reply of the request in share->out, whatever it says. */
 static cen_status exchange(cen_share *share, int socket, const int *fds, unsigned count,
-                           ceni_reply *reply, bool *usable) {
+                           uint64_t end, ceni_reply *reply, bool *usable) {
     ceni_wire_head asked;
     size_t size = 0;
     memcpy(&asked, share->out->data, sizeof asked);
@@ -72,12 +79,14 @@ static cen_status exchange(cen_share *share, int socket, const int *fds, unsigne
     cen_status status = ceni_wire_send(socket, share->out, fds, count, false);
     if (status) {
         *usable = status == CEN_ERR_INVALID || status == CEN_ERR_LIMIT;
-        return status == CEN_ERR_NOT_READY
-                   ? ceni_fail(CEN_ERR_IO, "share: the broker at %s takes no request", share->path)
-                   : status;
+        if (status == CEN_ERR_NOT_READY) {
+            fell_silent(share);
+            status = ceni_fail(CEN_ERR_IO, "share: the broker at %s takes no request", share->path);
+        }
+        return status;
     }
     ceni_ipc_step("client: after a request");
-    status = wait_reply(share, socket);
+    status = wait_reply(share, socket, end);
     if (!status) {
         status = ceni_wire_receive(socket, share->in, &size, reply->fds, &reply->fd_count, true);
         *usable = status == CEN_ERR_LIMIT;
@@ -109,7 +118,7 @@ cen_status ceni_client_call(cen_share *share, const int *fds, unsigned count, ce
     if (!atomic_load(&share->connected)) {
         return not_connected(share);
     }
-    cen_status status = exchange(share, share->socket, fds, count, reply, &usable);
+    cen_status status = exchange(share, share->socket, fds, count, deadline(share), reply, &usable);
     if (!usable) {
         share->unsure = true;
         ceni_client_lose(share);
@@ -137,12 +146,17 @@ cen_status ceni_client_tell(cen_share *share, enum ceni_wire_type type, uint64_t
     return status;
 }
 
-void ceni_client_flush(cen_share *share) {
-    for (;;) {
+/* Sends those up to `last`, which is read with `lock` held. */
+static void flush_until(cen_share *share, const uint64_t *last) {
+    pthread_mutex_lock(&share->lock);
+    const uint64_t until = *last;
+    pthread_mutex_unlock(&share->lock);
+    for (unsigned sent = 1;; sent++) {
         pthread_mutex_lock(&share->lock);
         ceni_told *told = share->told;
+        bool over = !told || told->number > until;
         pthread_mutex_unlock(&share->lock);
-        if (!told || !atomic_load(&share->connected)) {
+        if (over || !atomic_load(&share->connected)) {
             return;
         }
         /* That it is over already, or not known any more, is as good. */
@@ -157,7 +171,19 @@ void ceni_client_flush(cen_share *share) {
         share->told_end = share->told ? share->told_end : &share->told;
         pthread_mutex_unlock(&share->lock);
         ceni_free(told);
+        if (sent % CENI_FLUSH_MOST == 0) {
+            ceni_turn_give(&share->wire);
+            ceni_turn_take(&share->wire);
+        }
     }
+}
+
+void ceni_client_flush(cen_share *share) {
+    flush_until(share, &share->told_ordered);
+}
+
+void ceni_client_flush_all(cen_share *share) {
+    flush_until(share, &share->told_number);
 }
 
 /* ---- the connection ---- */
@@ -178,8 +204,11 @@ void ceni_client_hang_up(cen_share *share) {
     }
 }
 
-static cen_status dial_failed(const cen_share *share, int error) {
+static cen_status dial_failed(cen_share *share, int error) {
     switch (error) {
+    case EAGAIN:
+        fell_silent(share);
+        return ceni_fail(CEN_ERR_IO, "share: the broker at %s takes no connection", share->path);
     case ENOENT:
     case ECONNREFUSED:
         return ceni_fail(CEN_ERR_NO_BROKER, "share: no broker listens at %s: start `cenote serve`",
@@ -196,7 +225,7 @@ static cen_status dial_failed(const cen_share *share, int error) {
     }
 }
 
-static cen_status open_socket(const cen_share *share, int *out) {
+static cen_status open_socket(cen_share *share, int *out) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct timeval limit = {.tv_sec = share->options.timeout_ms / 1000,
                             .tv_usec = share->options.timeout_ms % 1000 * 1000};
@@ -239,7 +268,7 @@ static cen_status open_notices(int ends[2]) {
     return CEN_OK;
 }
 
-static cen_status hello(cen_share *share, int socket, int notices, bool *resumed) {
+static cen_status hello(cen_share *share, int socket, int notices, uint64_t end, bool *resumed) {
     int fds[2] = {notices, -1};
     /* Kernels before 5.3 have none; the broker then looks for it itself. */
     fds[1] = ceni_fd_move((int)syscall(SYS_pidfd_open, getpid(), 0));
@@ -252,7 +281,7 @@ static cen_status hello(cen_share *share, int socket, int notices, bool *resumed
     ceni_wire_add(share->out, share->label, body->label_size);
     ceni_reply reply = {.fd_count = 0};
     bool usable;
-    cen_status status = exchange(share, socket, fds, fds[1] < 0 ? 1 : 2, &reply, &usable);
+    cen_status status = exchange(share, socket, fds, fds[1] < 0 ? 1 : 2, end, &reply, &usable);
     if (fds[1] >= 0) {
         close(fds[1]);
     }
@@ -273,13 +302,18 @@ static cen_status hello(cen_share *share, int socket, int notices, bool *resumed
 
 cen_status ceni_client_dial(cen_share *share, bool *resumed) {
     int socket, ends[2];
+    uint64_t end = deadline(share); /* of connecting and the answer together */
+    if (share->silent) {
+        return ceni_fail(CEN_ERR_NO_BROKER, "share: the broker at %s did not answer before",
+                         share->path);
+    }
     cen_status status = open_socket(share, &socket);
     if (status) {
         return status;
     }
     status = open_notices(ends);
     if (!status) {
-        status = hello(share, socket, ends[1], resumed);
+        status = hello(share, socket, ends[1], end, resumed);
         close(ends[1]);
         if (status) {
             close(ends[0]);

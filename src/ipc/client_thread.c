@@ -20,6 +20,10 @@ void ceni_share_tell_later(cen_share *share, ceni_told **told) {
     ceni_told *moved = *told;
     *told = NULL;
     moved->next = NULL;
+    moved->number = ++share->told_number;
+    if (moved->type != CENI_WIRE_CLOSE) {
+        share->told_ordered = moved->number;
+    }
     *share->told_end = moved;
     share->told_end = &moved->next;
     ceni_share_wake(share);
@@ -77,7 +81,7 @@ static bool work_is_done(ceni_work *work, bool wait) {
     }
     cen_status expected = ceni_log_expect(CEN_ERR_CAPTURE);
     cen_status status = wait ? cen_event_sync(work->device, work->event)
-                             : cen_event_query(work->device, work->event);
+                             : ceni_dev_event_peek(work->device, work->event);
     ceni_log_expect(expected);
     if (!wait && (status == CEN_ERR_NOT_READY || status == CEN_ERR_CAPTURE)) {
         return false;
@@ -172,11 +176,11 @@ static void hear(cen_share *share, const ceni_wire_message *message) {
     bool known = apply(share, n, false);
     pthread_mutex_unlock(&share->lock);
     if (!known) { /* the request that it came after may not be through yet */
-        pthread_mutex_lock(&share->wire);
+        ceni_turn_take(&share->wire);
         pthread_mutex_lock(&share->lock);
         (void)apply(share, n, true);
         pthread_mutex_unlock(&share->lock);
-        pthread_mutex_unlock(&share->wire);
+        ceni_turn_give(&share->wire);
     }
     /* Of the broker's end its socket tells. */
     if (n->kind != CEN_SHARE_BROKER_GONE && n->kind != CEN_SHARE_BROKER_BACK &&
@@ -248,9 +252,9 @@ static void hear_the_rest(cen_share *share) {
 }
 
 static void hang_up(cen_share *share, loop *l) {
-    pthread_mutex_lock(&share->wire);
+    ceni_turn_take(&share->wire);
     ceni_client_hang_up(share);
-    pthread_mutex_unlock(&share->wire);
+    ceni_turn_give(&share->wire);
     hear_the_rest(share);
     atomic_store(&share->hearing, false);
     l->retry_ms = RETRY_MIN_MS;
@@ -270,9 +274,9 @@ static void doubt_events(cen_share *share) {
 }
 
 static void look_for_broker(cen_share *share, loop *l) {
-    pthread_mutex_lock(&share->wire);
+    ceni_turn_take(&share->wire);
     cen_status status = ceni_client_come_back(share);
-    pthread_mutex_unlock(&share->wire);
+    ceni_turn_give(&share->wire);
     if (status) {
         hear_the_rest(share);
         l->retry_ms = l->retry_ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : l->retry_ms * 2;
@@ -347,9 +351,9 @@ static void flush(cen_share *share) {
     bool any = share->told;
     pthread_mutex_unlock(&share->lock);
     if (any && atomic_load(&share->connected)) {
-        pthread_mutex_lock(&share->wire);
-        ceni_client_flush(share);
-        pthread_mutex_unlock(&share->wire);
+        ceni_turn_take(&share->wire);
+        ceni_client_flush_all(share);
+        ceni_turn_give(&share->wire);
     }
 }
 
@@ -386,8 +390,15 @@ static void turn(cen_share *share, loop *l) {
     }
 }
 
+static _Thread_local const cen_share *of_this_thread;
+
+bool ceni_client_is_thread(const cen_share *share) {
+    return of_this_thread == share;
+}
+
 void *ceni_client_thread(void *arg) {
     cen_share *share = arg;
+    of_this_thread = share;
     loop l = {.retry_at = NO_RETRY};
     while (!atomic_load(&share->stopping)) {
         turn(share, &l);

@@ -38,6 +38,11 @@ static cen_status read_only(int *fd) {
         return CEN_OK; /* no memfd: its rights are the driver's matter */
     }
     int made = ceni_fd_reopen(*fd, O_RDONLY);
+    if (made < 0 && ceni_fd_no_proc(errno)) {
+        return ceni_fail(CEN_ERR_UNSUPPORTED,
+                         "send: there is no /proc of this process, which opens pages for reading "
+                         "only; share through a broker");
+    }
     if (made < 0) {
         return ceni_fail(CEN_ERR_LIMIT, "send: a page's descriptor: %s", strerror(errno));
     }
@@ -186,7 +191,7 @@ static cen_status wait_taken(parcel *p) {
  * forgotten here, so `wire` is held: with that alone the thread walks them, to announce them. */
 static void end(parcel *p, cen_status status, ceni_direct *direct) {
     cen_share *share = p->share;
-    pthread_mutex_lock(&share->wire);
+    ceni_turn_take(&share->wire);
     pthread_mutex_lock(&share->lock);
     if (!status) {
         *direct = (ceni_direct){.next = share->directs, .fd = p->lease[0], .export = p->export};
@@ -201,7 +206,7 @@ static void end(parcel *p, cen_status status, ceni_direct *direct) {
         ceni_offer_idle(share, p->export, p->pages_left);
     }
     pthread_mutex_unlock(&share->lock);
-    pthread_mutex_unlock(&share->wire);
+    ceni_turn_give(&share->wire);
     ceni_fd_close_all(p->lease, 2);
     ceni_fd_close_all(p->fds, p->fd_count);
     ceni_fd_close_all(p->pages, p->page_count);

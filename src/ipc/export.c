@@ -272,7 +272,6 @@ static cen_status tell(cen_share *share, ceni_offer *export) {
                         .uuid = set->uuid,
                         .device = set->device,
                         .pages = set->pages};
-    ceni_client_flush(share);
     cen_status status = set->id ? CEN_OK : ceni_publish_set(share, &pages, CENI_FIRST, &set->id);
     ceni_publication p = {.set = set->id,
                           .secret = export->secret,
@@ -338,7 +337,8 @@ static cen_status reserve(cen_share *share, const ceni_offer *export) {
 
 static cen_status publish(cen_share *share, const cen_share_export_options *o, ceni_offer *export,
                           cen_share_export_info *info) {
-    pthread_mutex_lock(&share->wire);
+    ceni_turn_take(&share->wire);
+    ceni_client_flush(share);
     pthread_mutex_lock(&share->lock);
     cen_status status = set_access(export->set, o);
     status = status ? status : reserve(share, export);
@@ -355,7 +355,7 @@ static cen_status publish(cen_share *share, const cen_share_export_options *o, c
         ceni_token_write(&token, info->token);
         pthread_mutex_unlock(&share->lock);
     }
-    pthread_mutex_unlock(&share->wire);
+    ceni_turn_give(&share->wire);
     return status;
 }
 
@@ -392,7 +392,8 @@ static cen_status take_back(cen_share *share, const char *what, enum ceni_wire_t
     if (status) {
         return status;
     }
-    pthread_mutex_lock(&share->wire);
+    ceni_turn_take(&share->wire);
+    ceni_client_flush(share);
     pthread_mutex_lock(&share->lock);
     ceni_offer *export = ceni_offer_find(share, export_id);
     if (export && share->options.no_broker) {
@@ -405,10 +406,9 @@ static cen_status take_back(cen_share *share, const char *what, enum ceni_wire_t
     }
     pthread_mutex_unlock(&share->lock);
     if (!share->options.no_broker) {
-        ceni_client_flush(share);
         status = ceni_client_tell(share, type, export_id);
     }
-    pthread_mutex_unlock(&share->wire);
+    ceni_turn_give(&share->wire);
     return status;
 }
 

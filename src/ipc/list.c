@@ -192,9 +192,9 @@ cen_status cen_share_list_read(cen_share *share, cen_share_list **out) {
     if (status) {
         return status;
     }
-    pthread_mutex_lock(&share->wire);
+    ceni_turn_take(&share->wire);
     ceni_client_flush(share);
     status = ceni_client_list(share, out);
-    pthread_mutex_unlock(&share->wire);
+    ceni_turn_give(&share->wire);
     return status;
 }

@@ -20,6 +20,7 @@ typedef struct wanted {
     bool is_token;
     char name[CEN_SHARE_NAME_MAX + 1];
     uint64_t version; /* 0: the newest */
+    bool outlasts;    /* it waits, too, for a broker that is gone */
 } wanted;
 
 static cen_status parse(const char *what, wanted *w) {
@@ -264,13 +265,16 @@ static cen_status open_there(const wanted *w, cen_share_view *view) {
 }
 
 static cen_status try_open(const wanted *w, cen_share_view *view) {
-    pthread_mutex_lock(&w->share->wire);
+    ceni_turn_take(&w->share->wire);
     cen_status status = open_there(w, view);
-    pthread_mutex_unlock(&w->share->wire);
+    ceni_turn_give(&w->share->wire);
     return status;
 }
 
-/* ---- waiting for a name ---- */
+/* ---- waiting for a name, or for the broker ----
+ *
+ * OPEN itself can wait, but a connection has one request at a time: others' would wait with it. So
+ * the name is watched meanwhile, and asked for again when its notice comes. */
 
 static struct timespec timespec_of(uint64_t ns) {
     return (struct timespec){.tv_sec = (time_t)(ns / 1000000000),
@@ -298,30 +302,68 @@ static uint64_t news_seen(cen_share *share) {
     return seen;
 }
 
+/* Watches the name, then tries. While there is no connection, which the thread makes again, nothing
+ * is asked. */
+static cen_status try_watching(const wanted *w, bool *watched, cen_share_view *view) {
+    cen_share *share = w->share;
+    if (w->outlasts && !atomic_load(&share->connected)) {
+        return CEN_ERR_NO_BROKER;
+    }
+    if (!*watched && !w->is_token) {
+        cen_status expected = ceni_log_expect(w->outlasts ? CEN_ERR_NO_BROKER : CEN_OK);
+        cen_status status = ceni_share_watch_hold(share, w->name, true);
+        ceni_log_expect(expected);
+        if (status) {
+            return status;
+        }
+        *watched = true;
+    }
+    cen_status expected = ceni_log_expect(CEN_ERR_NOT_FOUND);
+    cen_status status = try_open(w, view);
+    ceni_log_expect(expected);
+    return status;
+}
+
+static cen_status time_is_over(const wanted *w, cen_status status, uint32_t wait_ms) {
+    if (status == CEN_ERR_NO_BROKER) {
+        return ceni_fail(status, "open: the broker at %s did not come back within %u ms",
+                         w->share->path, (unsigned)wait_ms);
+    }
+    return w->is_token
+               ? ceni_fail(status,
+                           "open: nothing of that token was there within %u ms, in which the "
+                           "broker came back",
+                           (unsigned)wait_ms)
+               : ceni_fail(status, "open: '%s' was not published within %u ms", w->name,
+                           (unsigned)wait_ms);
+}
+
+/* A token's export is published, so it is waited for only where the broker was gone: its publisher
+ * may have to come back, too. */
 static cen_status open_waiting(const wanted *w, uint32_t wait_ms, cen_share_view *view) {
     uint64_t end = ceni_now_ns() + (uint64_t)wait_ms * 1000000;
-    cen_status status = ceni_share_watch_hold(w->share, w->name, true);
-    if (status) {
-        return status;
-    }
+    bool watched = false, gone = false, waits;
+    cen_status status;
     do {
         uint64_t seen = news_seen(w->share);
-        cen_status expected = ceni_log_expect(CEN_ERR_NOT_FOUND);
-        status = try_open(w, view);
-        ceni_log_expect(expected);
-        if (status != CEN_ERR_NOT_FOUND || !wait_news(w->share, seen, end)) {
-            break;
+        status = try_watching(w, &watched, view);
+        bool lacks_broker = w->outlasts && status == CEN_ERR_NO_BROKER;
+        if (lacks_broker && !gone) {
+            gone = true;
+            ceni_log(CEN_LOG_INFO, "open: the broker at %s is gone: waiting for it",
+                     w->share->path);
         }
-    } while (true);
-    cen_status dropped = ceni_share_watch_hold(w->share, w->name, false);
-    if (dropped) {
+        waits = lacks_broker || (status == CEN_ERR_NOT_FOUND && (gone || !w->is_token));
+        if (waits && !wait_news(w->share, seen, end)) {
+            status = time_is_over(w, status, wait_ms);
+            waits = false;
+        }
+    } while (waits);
+    if (watched && ceni_share_watch_hold(w->share, w->name, false)) {
         ceni_log(CEN_LOG_DEBUG, "open: the broker was not told that '%s' is waited for no more",
                  w->name);
     }
-    return status == CEN_ERR_NOT_FOUND
-               ? ceni_fail(status, "open: '%s' was not published within %u ms", w->name,
-                           (unsigned)wait_ms)
-               : status;
+    return status;
 }
 
 cen_status cen_share_open(cen_share *share, cen_device *device, const char *what, unsigned flags,
@@ -347,10 +389,13 @@ cen_status cen_share_open(cen_share *share, cen_device *device, const char *what
     }
     if (!open_here(&w, view)) {
         bool waits = wait_ms && !w.is_token;
+        /* In a notice it is the thread that asks, and nobody else finds the broker. */
+        w.outlasts = wait_ms && !share->options.no_broker && !ceni_client_is_thread(share);
         cen_status expected = ceni_log_expect(waits ? CEN_ERR_NOT_FOUND : CEN_OK);
-        status = try_open(&w, view);
+        bool gone = w.outlasts && !atomic_load(&share->connected);
+        status = gone ? CEN_ERR_NO_BROKER : try_open(&w, view);
         ceni_log_expect(expected);
-        if (waits && status == CEN_ERR_NOT_FOUND) {
+        if ((waits && status == CEN_ERR_NOT_FOUND) || (w.outlasts && status == CEN_ERR_NO_BROKER)) {
             status = open_waiting(&w, wait_ms, view);
         }
     }

@@ -74,7 +74,7 @@ cen_status ceni_directory_file(const void *data, size_t size, int *out) {
                  : ceni_fd_move(memfd_create("cenote-directory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     const char *at = data;
     size_t left = size;
-    while (fd >= 0 && left) {
+    while (fd >= 0 && ceni_fd_may_grow(size) && left) {
         ssize_t wrote = write(fd, at, left);
         if (wrote < 0 && errno != EINTR) {
             break;

@@ -317,7 +317,7 @@ cen_status cen_share_set_destroy(cen_share_set *set) {
         return status;
     }
     cen_share *share = set->share;
-    pthread_mutex_lock(&share->wire);
+    ceni_turn_take(&share->wire);
     ceni_offers_settle(share, set);
     pthread_mutex_lock(&share->lock);
     drop_directs(share, set);
@@ -331,7 +331,7 @@ cen_status cen_share_set_destroy(cen_share_set *set) {
     ceni_share_set_free(set);
     pthread_mutex_unlock(&share->lock);
     ceni_client_flush(share);
-    pthread_mutex_unlock(&share->wire);
+    ceni_turn_give(&share->wire);
     return CEN_OK;
 }
 

@@ -54,7 +54,11 @@ cen_status ceni_shared_event_make(cen_device *device, cen_stream stream, bool sy
         status = make(device, stream, event, shared);
         ceni_log_expect(expected);
         synced = status == CEN_ERR_UNSUPPORTED;
-        status = synced ? CEN_OK : status;
+        if (synced) {
+            ceni_log(CEN_LOG_INFO,
+                     "export: the device shares no events here: waiting for the stream");
+            status = CEN_OK;
+        }
     }
     return status || !synced ? status : cen_stream_sync(device, stream);
 }
@@ -150,7 +154,7 @@ void ceni_offer_forget_event(cen_share *share, ceni_offer *export) {
 static cen_status look(const ceni_offer *export, bool wait) {
     cen_status expected = ceni_log_expect(CEN_ERR_CAPTURE);
     cen_status status = wait ? cen_event_sync(export->set->device, export->event)
-                             : cen_event_query(export->set->device, export->event);
+                             : ceni_dev_event_peek(export->set->device, export->event);
     ceni_log_expect(expected);
     return status;
 }
@@ -260,10 +264,10 @@ void ceni_offers_poll(cen_share *share) {
     }
     pthread_mutex_unlock(&share->lock);
     if (export) {
-        pthread_mutex_lock(&share->wire);
+        ceni_turn_take(&share->wire);
         while (settle_one(share, NULL, false)) {
         }
-        pthread_mutex_unlock(&share->wire);
+        ceni_turn_give(&share->wire);
     }
 }
 
@@ -279,6 +283,15 @@ void ceni_offers_settle(cen_share *share, const cen_share_set *set) {
     pthread_mutex_unlock(&share->lock);
 }
 
+static cen_status mark_event(cen_device *device, cen_event event, cen_stream stream) {
+    bool capturing = false;
+    cen_status status = cen_stream_capturing(device, stream, &capturing);
+    if (!status && capturing) { /* what the graph's work is remains to be seen */
+        status = ceni_fail(CEN_ERR_CAPTURE, "mark: the stream is capturing");
+    }
+    return status ? status : cen_event_record(device, event, stream);
+}
+
 cen_status cen_share_mark(cen_share *share, uint64_t export_id, cen_stream stream) {
     cen_status status = ceni_share_check(share, "mark");
     if (status) {
@@ -286,7 +299,7 @@ cen_status cen_share_mark(cen_share *share, uint64_t export_id, cen_stream strea
     }
     ceni_shared_event shared = {.fd = -1};
     bool tell = false, sync = false;
-    pthread_mutex_lock(&share->wire);
+    ceni_turn_take(&share->wire);
     pthread_mutex_lock(&share->lock);
     ceni_offer *export = ceni_offer_find(share, export_id);
     cen_device *device = export ? export->set->device : NULL;
@@ -295,7 +308,7 @@ cen_status cen_share_mark(cen_share *share, uint64_t export_id, cen_stream strea
         status =
             ceni_fail(CEN_ERR_NOT_FOUND, "mark: this connection exports no %#" PRIx64, export_id);
     } else if (has_event) {
-        status = cen_event_record(device, export->event, stream);
+        status = mark_event(device, export->event, stream);
     }
     if (!status && has_event) {
         tell = export->cleared && !share->options.no_broker;
@@ -314,6 +327,6 @@ cen_status cen_share_mark(cen_share *share, uint64_t export_id, cen_stream strea
         ceni_log_expect(expected);
         ceni_shared_event_close(&shared);
     }
-    pthread_mutex_unlock(&share->wire);
+    ceni_turn_give(&share->wire);
     return !status && (sync || !has_event) ? cen_stream_sync(device, stream) : status;
 }

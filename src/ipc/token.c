@@ -29,7 +29,8 @@ static struct {
     uint64_t id;
 } machine = {.once = PTHREAD_ONCE_INIT};
 
-/* One boot of one machine: handles and ids do not outlive it. All containers of it agree. */
+/* One boot of one machine: handles and ids do not outlive it. All containers of it agree. 0: there
+ * is no /proc that tells. */
 static void learn_machine(void) {
     char text[64] = {0};
     int fd = ceni_fd_move(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
@@ -144,7 +145,8 @@ static bool read_parts(const uint8_t *data, size_t size, ceni_token *token, bool
         at = get(at, &token->export_id, 8);
         at = get(at, &token->secret[0], 8);
         get(at, &token->secret[1], 8);
-        *here = from == machine_id();
+        *here =
+            !from || !machine_id() || from == machine_id(); /* else the broker does not know it */
         return true;
     }
     if (kind == CENI_TOKEN_LEGACY && body == LEGACY_SIZE) {

@@ -132,7 +132,7 @@ static void hear_sender(ceni_opened *lease) {
 
 static enum outlook query(cen_device *device, cen_event event) {
     cen_status expected = ceni_log_expect(CEN_ERR_CAPTURE);
-    cen_status status = cen_event_query(device, event);
+    cen_status status = ceni_dev_event_peek(device, event);
     ceni_log_expect(expected);
     return !status ? DONE : ceni_is_loss(status) ? LOST : PENDING;
 }
@@ -277,9 +277,9 @@ static bool poll_one(cen_share *share, uint64_t now, ceni_wait **ask) {
 
 /* Only this thread ends waits: what it found is there without the lock, too. */
 static void ask_for(cen_share *share, ceni_wait *wait) {
-    pthread_mutex_lock(&share->wire);
+    ceni_turn_take(&share->wire);
     enum outlook outlook = ask_broker(share, wait->lease);
-    pthread_mutex_unlock(&share->wire);
+    ceni_turn_give(&share->wire);
     pthread_mutex_lock(&share->lock);
     uint64_t now = ceni_now_ns();
     wait->ask_at = now + interval(now - wait->since, ASK_MIN_NS, ASK_MAX_NS);
@@ -296,9 +296,9 @@ static void ask_for(cen_share *share, ceni_wait *wait) {
 static void find_publishers(cen_share *share, uint64_t now) {
     bool late = now - share->back_at >= ANNOUNCE_NS;
     cen_share_list *list = NULL;
-    pthread_mutex_lock(&share->wire);
+    ceni_turn_take(&share->wire);
     cen_status status = ceni_client_list(share, &list);
-    pthread_mutex_unlock(&share->wire);
+    ceni_turn_give(&share->wire);
     if (status) {
         return; /* the connection broke, and is made again */
     }
@@ -389,9 +389,9 @@ static cen_status wait_foreign(cen_share *share, ceni_opened *lease, cen_device 
     }
     pthread_mutex_unlock(&share->lock);
     if (outlook == PENDING && ask) {
-        pthread_mutex_lock(&share->wire);
+        ceni_turn_take(&share->wire);
         outlook = ask_broker(share, lease);
-        pthread_mutex_unlock(&share->wire);
+        ceni_turn_give(&share->wire);
     }
     if (outlook == DONE) {
         return CEN_OK;

@@ -68,6 +68,34 @@ static void memory_calls_keep_the_capture(void **state) {
     OK(cen_event_query(d, w.event));
 }
 
+static void *peek(void *arg) {
+    const world *w = arg;
+    cen_status status;
+    do {
+        status = ceni_dev_event_peek(w->device, w->event);
+    } while (status == CEN_ERR_NOT_READY);
+    return status ? NULL : arg;
+}
+
+/* On CUDA in relaxed mode, from the thread that captures and from another. */
+static void a_look_at_an_event_keeps_the_capture(void **state) {
+    world w = begin(state);
+    pthread_t thread;
+    void *worked = NULL;
+    OK(cen_fill_async(w.device, w.memory.addr, 1, 4, w.captured));
+    OK(cen_event_record(w.device, w.event, w.other));
+    assert_non_null(peek(&w));
+    assert_int_equal(pthread_create(&thread, NULL, peek, &w), 0);
+    pthread_join(thread, &worked);
+    assert_non_null(worked);
+    ceni_graph *graph;
+    OK(ceni_capture_end(w.device, w.captured, &graph));
+    OK(ceni_graph_launch(w.device, graph, w.other));
+    OK(cen_stream_sync(w.device, w.other));
+    assert_int_equal(suite_word(w.device, w.memory.addr), 0x01010101);
+    ceni_graph_destroy(w.device, graph);
+}
+
 static cen_status breaking_call(const world *w, int which) {
     cen_addr addr;
     switch (which) {
@@ -137,6 +165,7 @@ static void a_waiting_stream_joins(void **state) {
 static const struct CMUnitTest tests[] = {
     SUITE_TEST(a_graph_replays_its_work),
     SUITE_TEST(memory_calls_keep_the_capture),
+    SUITE_TEST(a_look_at_an_event_keeps_the_capture),
     SUITE_TEST(queries_and_waits_break_it),
     SUITE_TEST(a_waiting_stream_joins),
 };

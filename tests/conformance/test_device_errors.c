@@ -121,6 +121,8 @@ static cen_status call_stream(const world *w, enum ceni_dev_op op) {
         return cen_event_record(d, w->events[0], w->stream);
     case CENI_OP_event_query:
         return cen_event_query(d, w->events[0]);
+    case CENI_OP_event_peek:
+        return ceni_dev_event_peek(d, w->events[0]);
     case CENI_OP_event_sync:
         return cen_event_sync(d, w->events[0]);
     case CENI_OP_event_signal:

@@ -76,7 +76,12 @@ static void a_full_device_is_full(void **state) {
     assert_int_equal(suite_free_bytes(d), 0);
     suite_log_reset();
     FAILS(CEN_ERR_DEVICE_MEMORY, ceni_dev_page_create(d, 1 << 20, 0, &more));
-    assert_logged("0 of 8388608 free");
+    suite_log_expect("0 of 8388608 free");
+    assert_logged("CENOTE_HOST_CAPACITY");
+    cen_addr segment;
+    FAILS(CEN_ERR_DEVICE_MEMORY, ceni_dev_segment_alloc(d, 9 << 20, &segment));
+    suite_log_expect("9437184 bytes");
+    assert_logged("CENOTE_HOST_CAPACITY");
     OK(ceni_dev_page_release(d, pages[2])); /* not side by side: memory has no holes */
     OK(ceni_dev_page_release(d, pages[6]));
     OK(ceni_dev_page_create(d, 2 << 20, 0, &more));
@@ -149,6 +154,40 @@ static void the_limit_of_open_files_is_named(void **state) {
     assert_logged("at most 40; raise it with ulimit -n");
     assert_int_equal(suite_free_bytes(d), d->total_bytes - (uint64_t)made * d->granularity);
     OK(ceni_dev_page_create(d, d->granularity, CENI_PAGE_EXPORTABLE, &page));
+}
+
+/* A file that grows beyond the limit raises SIGXFSZ, which would end this program. */
+static void the_limit_of_file_sizes_is_named(void **state) {
+    cen_device *d = host_only(state)->device;
+    struct rlimit limit, low;
+    ceni_page page, kept[2];
+    cen_event event;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    low = limit;
+    low.rlim_cur = 2 * d->granularity;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    suite_log_reset();
+    cen_status exportable =
+        ceni_dev_page_create(d, 3 * d->granularity, CENI_PAGE_EXPORTABLE, &page);
+    suite_log_expect("at most 4194304 bytes");
+    assert_logged("ulimit -f");
+    cen_status first = ceni_dev_page_create(d, d->granularity, 0, &kept[0]);
+    cen_status second = ceni_dev_page_create(d, d->granularity, 0, &kept[1]);
+    cen_status plain = ceni_dev_page_create(d, d->granularity, 0, &page); /* of the same file */
+    assert_logged("ulimit -f");
+    low.rlim_cur = 1024;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    cen_status shared = cen_event_create(d, CEN_EVENT_SHARED, &event);
+    assert_logged("ulimit -f");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    OK(first);
+    OK(second);
+    FAILS(CEN_ERR_LIMIT, exportable);
+    FAILS(CEN_ERR_LIMIT, plain);
+    FAILS(CEN_ERR_LIMIT, shared);
+    assert_int_equal(suite_free_bytes(d), d->total_bytes - 2 * d->granularity);
+    OK(ceni_dev_page_create(d, 3 * d->granularity, CENI_PAGE_EXPORTABLE, &page));
+    OK(cen_event_create(d, CEN_EVENT_SHARED, &event));
 }
 
 static void the_limit_of_maps_is_named(void **state) {
@@ -294,6 +333,7 @@ static const struct CMUnitTest tests[] = {
     SUITE_TEST(a_full_device_is_full),
     SUITE_TEST(only_touched_memory_is_real),
     SUITE_TEST(the_limit_of_open_files_is_named),
+    SUITE_TEST(the_limit_of_file_sizes_is_named),
     SUITE_TEST(the_limit_of_maps_is_named),
     SUITE_TEST(slowness_is_emulated),
     SUITE_TEST(threads_share_a_device),

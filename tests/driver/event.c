@@ -120,7 +120,9 @@ cu_result cuEventQuery(cu_event event) {
     td_event e;
     TD_TRY(td_enter(__func__));
     TD_TRY(find(event, &e));
-    cen_status status = ceni_backend_host.event_query(e.device, e.host);
+    cen_status status = td_capture_mode == CU_CAPTURE_MODE_RELAXED
+                            ? ceni_backend_host.event_peek(e.device, e.host)
+                            : ceni_backend_host.event_query(e.device, e.host);
     return e.foreign && status == CEN_ERR_DEVICE_LOST ? CU_ERROR_NOT_READY : td_result(status);
 }
 

@@ -8,11 +8,13 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -135,12 +137,12 @@ static cen_status agent_query(agent_state *s, const agent_words *w) {
 static void agent_settle(agent_state *s) {
     bool settled = false;
     while (!settled && !atomic_load(&s->gate)) {
-        pthread_mutex_lock(&s->share->wire);
+        ceni_turn_take(&s->share->wire);
         pthread_mutex_lock(&s->share->lock);
         settled = !s->share->unsettled ||
                   !(s->share->options.no_broker || atomic_load(&s->share->connected));
         pthread_mutex_unlock(&s->share->lock);
-        pthread_mutex_unlock(&s->share->wire);
+        ceni_turn_give(&s->share->wire);
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     }
 }
@@ -412,6 +414,31 @@ static cen_status agent_deny(agent_state *s, const agent_words *w) {
 #endif
 }
 
+static bool agent_map_id(const char *path, unsigned id) {
+    char line[32];
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    int size = snprintf(line, sizeof line, "%u %u 1", id, id);
+    bool written = fd >= 0 && write(fd, line, (size_t)size) == size;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return written;
+}
+/* hide: from now on this process sees no /proc, as in a container without one. Before its first
+ * thread: a new user namespace takes no others. */
+static cen_status agent_hide(agent_state *s, const agent_words *w) {
+    unsigned user = (unsigned)getuid();
+    s->denied = true;
+    if (unshare(CLONE_NEWNS) &&
+        (unshare(CLONE_NEWUSER | CLONE_NEWNS) || !agent_map_id("/proc/self/uid_map", user))) {
+        return CEN_ERR_UNSUPPORTED;
+    }
+    return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+                   mount("none", "/proc", "tmpfs", 0, NULL)
+               ? CEN_ERR_UNSUPPORTED
+               : CEN_OK;
+}
+
 /* foreign: exports memory that is of no set; the text is why that fails. */
 static cen_status agent_foreign(agent_state *s, const agent_words *w) {
     cen_pool *pool;
@@ -498,6 +525,7 @@ static const struct {
     {"gate", agent_gate},       {"ungate", agent_ungate},
     {"sync", agent_sync},       {"query", agent_query},
     {"wait", agent_await},      {"event", agent_event},
+    {"hide", agent_hide},
 };
 
 static cen_status agent_do(agent_state *s, const agent_words *w, int socket) {
@@ -523,6 +551,10 @@ static void agent_log(void *arg, cen_log_level level, const char *message) {
     }
 }
 
+static bool agent_needs_device(const char *command) { /* a broker opens none */
+    return strcmp(command, "serve") && strcmp(command, "hide");
+}
+
 static int agent_main(const char *device, int socket) {
     agent_state *s = &agent_self;
     char line[1024], answer[1024];
@@ -540,7 +572,7 @@ static int agent_main(const char *device, int socket) {
         s->a = s->b = 0;
         s->text[0] = 0;
         cen_status status = CEN_OK;
-        if (!s->device && strcmp(w.w[0], "serve")) { /* a broker opens none */
+        if (!s->device && agent_needs_device(w.w[0])) {
             status = agent_open_device(device, &s->device);
         }
         status = status ? status : agent_do(s, &w, socket);

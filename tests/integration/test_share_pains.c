@@ -222,6 +222,55 @@ static void isolated_namespaces_share(void **state) {
     reads(&w.consumer, 0);
 }
 
+static agent without_proc(void) {
+    agent g = agent_start();
+    if (agent_ask(&g, "hide")) {
+        print_message("[  REASON  ] /proc cannot be hidden here\n");
+        skip();
+    }
+    OK(agent_ask(&g, "connect %s", agent_path));
+    return g;
+}
+
+/* Events of the host backend need it: readers then find the work done that fills an export. */
+static void processes_without_proc_share(void **state) {
+    if (!agent_on_host()) {
+        skip();
+    }
+    world w = start();
+    agent producer = without_proc(), consumer = without_proc();
+    OK(agent_ask(&consumer, "open model 0 0"));
+    reads(&consumer, 0);
+    OK(agent_ask(&producer, "set %llu %llu", SET, PAGE));
+    OK(agent_ask(&producer, "alloc %llu", BLOCK));
+    OK(agent_ask(&producer, "fill 0 %d", WORD & 0xff));
+    OK(agent_ask(&producer, "export inside - 0"));
+    unsigned long long id = producer.a;
+    char token[CEN_SHARE_TOKEN_SIZE];
+    snprintf(token, sizeof token, "%.127s", producer.text);
+    OK(agent_ask(&w.consumer, "open inside 0 0"));
+    OK(agent_ask(&w.consumer, "event 0"));
+    assert_int_equal(w.consumer.a, 0);
+    reads(&w.consumer, 0);
+    OK(agent_ask(&w.consumer, "open %s 0 0", token)); /* of which machine it is nobody knows */
+    reads(&w.consumer, 1);
+    OK(agent_ask(&consumer, "open %s 0 0", w.token));
+    reads(&consumer, 1);
+    OK(agent_ask(&producer, "mark %llu", id));
+    /* What one process sends to another only reads, which takes a /proc. */
+    int ends[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    agent_extra = ends[0];
+    agent sender = without_proc();
+    agent_extra = -1;
+    OK(agent_ask(&sender, "set %llu %llu", SET, PAGE));
+    OK(agent_ask(&sender, "alloc %llu", BLOCK));
+    OK(agent_ask(&sender, "export - - 0"));
+    FAILS(CEN_ERR_UNSUPPORTED, agent_ask(&sender, "send %llu %d 1000", U(sender.a), ends[0]));
+    close(ends[0]);
+    close(ends[1]);
+}
+
 /* What `cenote holders` of this build prints. */
 static void run_holders(char *text, size_t size) {
     char self[512] = "", command[768];
@@ -262,6 +311,7 @@ static const struct CMUnitTest tests[] = {
     AGENT_TEST(the_memory_of_a_killed_client_is_let_go),
     AGENT_TEST(imports_are_given_up_while_the_process_lives),
     AGENT_TEST(isolated_namespaces_share),
+    AGENT_TEST(processes_without_proc_share),
     AGENT_TEST(orphans_are_named),
 };
 

@@ -122,6 +122,32 @@ class Plain(Sharing):
         self.share.share(b"here", "late")
         self.assertEqual(self.line(reader), "b'here'")
 
+    def test_waiting_for_a_broker(self):
+        self.broker.kill()
+        os.unlink(self.broker.socket)
+        try:
+            self.assertRaises(ValueError, cenote.connect, wait=-1)
+            with self.assertLogs("cenote", "WARNING") as logs, self.assertRaises(cenote.Error) as caught:
+                cenote.open("late", wait=0.05)
+            self.assertEqual(caught.exception.name, "CEN_ERR_NO_BROKER")
+            self.assertIn("no broker listens", logs.output[0])
+            reader = self.child("""
+                import logging
+                logging.basicConfig(stream=sys.stdout, format="%(message)s")
+                print(bytes(cenote.open("late", wait=60).array))
+            """)
+            self.assertRegex(self.line(reader), "no broker listens.*; trying again for")
+        finally:
+            self.broker.start()
+        self.assertTrue(until(lambda: self.retried(lambda: self.share.share(b"here", "late"))))
+        self.assertEqual(self.line(reader), "b'here'")
+
+    def retried(self, function):
+        try:
+            return function()
+        except cenote.Error as error:
+            self.assertEqual(error.name, "CEN_ERR_NO_BROKER")
+
     def test_a_parcel_is_opened_once(self):
         export = self.share.share(b"parcel", once=True)
         read = "print(bytes(cenote.open(sys.argv[1]).array))"
@@ -130,6 +156,47 @@ class Plain(Sharing):
             self.share.open(export.token)
         self.assertEqual(caught.exception.name, "CEN_ERR_NOT_FOUND")
         self.assertTrue(until(lambda: export.closed))  # the notice that nobody has it any more
+
+    def sets(self):
+        return len(self.share.list().sets)
+
+    def test_a_closed_parcel_goes_once_it_was_read(self):
+        read = "print(bytes(cenote.open(sys.argv[1]).array))"
+        with self.share.share(b"parcel", once=True) as export:
+            token = export.token
+        self.assertEqual(self.sets(), 1)
+        self.assertEqual(self.said(read, token), "b'parcel'")
+        self.assertTrue(until(lambda: self.sets() == 0))
+
+    def test_what_is_kept_goes_once_it_is_withdrawn_or_superseded(self):
+        reader = cenote.Share()
+        self.share.share(b"1", "kept", keep=True).close()
+        view = reader.open("kept")
+        reader.withdraw("kept")
+        self.assertEqual(self.sets(), 1)
+        view.close()
+        self.assertTrue(until(lambda: self.sets() == 0))
+        older = self.share.share(b"2", "kept", keep=True)
+        newer = self.share.share(b"3", "kept", keep=True)
+        older.close()
+        self.assertTrue(until(lambda: self.sets() == 1))
+        newer.withdraw()
+        self.assertTrue(until(lambda: self.sets() == 0))
+        reader.close()
+
+    def test_a_closed_connection_leaves_parcels_to_the_broker(self):
+        sender = self.child("""
+            sender = cenote.Share(label="sender")
+            print(sender.share(b"parcel", once=True).token)
+            sender.close()
+            print("closed")
+            sys.stdin.read()
+        """)
+        token = self.line(sender)
+        self.assertEqual(self.line(sender), "closed")
+        clients = self.share.list().clients
+        self.assertEqual([client.connected for client in clients if client.label == b"sender"], [False])
+        self.assertEqual(bytes(self.share.open(token).array), b"parcel")
 
     def test_a_parcel_outlives_its_sender(self):
         token = self.said("print(cenote.share(b'left behind', once=True).token)")

@@ -398,12 +398,14 @@ def open(  # noqa: A001
 
     The memory stays, and counts as open, until the last storage of it is gone and the work submitted by
     then to the current stream is done. device: None: the current GPU, else the CPU. wait: seconds to
-    wait for the name. Work of the current stream is ordered behind the publisher's.
+    wait for the name, and for a broker that is not there. Work of the current stream is ordered behind the publisher's.
 
     cenote.Error: CEN_ERR_NOT_FOUND, CEN_ERR_PERMISSION, CEN_ERR_UNSUPPORTED.
     """
-    via = _share.connect() if connection is None else connection
-    wait_ms = 0 if wait is None else core.milliseconds("wait", wait)
+    if connection is None:
+        via, wait_ms = _share.connect_within(wait)
+    else:
+        via, wait_ms = connection, 0 if wait is None else core.milliseconds("wait", wait)
     lease, place = _lease(via, _torch_device(device), what, write, wait_ms)
     wait_for(lease, place)
     tensors = tensors_over(lease.columns(), place, lease)

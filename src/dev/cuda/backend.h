@@ -134,6 +134,7 @@ cen_status ceni_cuda_event_create(cen_device *device, unsigned flags, cen_event 
 cen_status ceni_cuda_event_destroy(cen_device *device, cen_event event);
 cen_status ceni_cuda_event_record(cen_device *device, cen_event event, cen_stream stream);
 cen_status ceni_cuda_event_query(cen_device *device, cen_event event);
+cen_status ceni_cuda_event_peek(cen_device *device, cen_event event);
 cen_status ceni_cuda_event_sync(cen_device *device, cen_event event);
 cen_status ceni_cuda_event_elapsed(cen_device *device, cen_event start, cen_event end, float *ms);
 

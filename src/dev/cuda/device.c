@@ -334,6 +334,7 @@ const ceni_backend ceni_backend_cuda = {
     .event_destroy = ceni_cuda_event_destroy,
     .event_record = ceni_cuda_event_record,
     .event_query = ceni_cuda_event_query,
+    .event_peek = ceni_cuda_event_peek,
     .event_sync = ceni_cuda_event_sync,
     .event_elapsed = ceni_cuda_event_elapsed,
     .copy = ceni_cuda_copy,

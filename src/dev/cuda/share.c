@@ -59,7 +59,10 @@ cen_status ceni_cuda_event_import(cen_device *device, const ceni_event_token *to
     cu_event opened = NULL;
     memcpy(handle.reserved, token->bytes, sizeof handle.reserved);
     if (scope.result == CU_SUCCESS) {
+        cu_enum mode =
+            ceni_cuda_relax(scope.cu); /* a thread of ours may be the one that opens it */
         scope.result = scope.cu->cuIpcOpenEventHandle(&opened, handle);
+        ceni_cuda_restore(scope.cu, mode);
     }
     if (scope.result == CU_SUCCESS) {
         if (ceni_cuda_own(scope.self, CENI_CUDA_EVENT, (uintptr_t)opened,

@@ -138,6 +138,18 @@ cen_status ceni_cuda_event_query(cen_device *device, cen_event event) {
     return ceni_cuda_leave(&scope, "querying an event");
 }
 
+/* A thread in relaxed mode is let query what is in no capture, whoever captures; in the others its
+ * query breaks captures that were begun in global mode. */
+cen_status ceni_cuda_event_peek(cen_device *device, cen_event event) {
+    ceni_cuda_scope scope = ceni_cuda_enter(device);
+    if (scope.result == CU_SUCCESS) {
+        cu_enum mode = ceni_cuda_relax(scope.cu);
+        scope.result = scope.cu->cuEventQuery(event_of(event));
+        ceni_cuda_restore(scope.cu, mode);
+    }
+    return ceni_cuda_leave(&scope, "looking at an event");
+}
+
 cen_status ceni_cuda_event_sync(cen_device *device, cen_event event) {
     ceni_cuda_scope scope = ceni_cuda_enter(device);
     if (scope.result == CU_SUCCESS) {

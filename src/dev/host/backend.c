@@ -158,6 +158,7 @@ const ceni_backend ceni_backend_host = {
     .event_destroy = ceni_host_event_destroy,
     .event_record = ceni_host_event_record,
     .event_query = ceni_host_event_query,
+    .event_peek = ceni_host_event_peek,
     .event_sync = ceni_host_event_sync,
     .event_signal = ceni_host_event_signal,
     .event_elapsed = ceni_host_event_elapsed,

@@ -187,11 +187,6 @@ cen_status ceni_host_event_record(cen_device *device, cen_event event, cen_strea
  * process's and complete. (locked) */
 static cen_status settled_point(host_device *device, const char *what, cen_event event, bool wait,
                                 host_point **point) {
-    ceni_host_poll(device);
-    cen_status status = ceni_host_no_capture(device, what);
-    if (status) {
-        return status;
-    }
     host_event *e = ceni_host_event_find(device->space, what, event);
     if (!e) {
         return CEN_ERR_INVALID;
@@ -206,7 +201,8 @@ static cen_status settled_point(host_device *device, const char *what, cen_event
     return CEN_OK;
 }
 
-cen_status ceni_host_event_query(cen_device *device, cen_event event) {
+/* `breaks`: every capture of the device. */
+static cen_status look(cen_device *device, const char *what, cen_event event, bool breaks) {
     host_device *d = host_of(device);
     cen_status status = ceni_host_ready(d);
     if (status) {
@@ -214,12 +210,22 @@ cen_status ceni_host_event_query(cen_device *device, cen_event event) {
     }
     host_point *point = NULL;
     pthread_mutex_lock(&d->space->run);
-    status = settled_point(d, "event_query", event, false, &point);
+    ceni_host_poll(d);
+    status = breaks ? ceni_host_no_capture(d, what) : CEN_OK;
+    status = status ? status : settled_point(d, what, event, false, &point);
     if (!status && point && !point->done) {
         status = CEN_ERR_NOT_READY;
     }
     pthread_mutex_unlock(&d->space->run);
     return status;
+}
+
+cen_status ceni_host_event_query(cen_device *device, cen_event event) {
+    return look(device, "event_query", event, true);
+}
+
+cen_status ceni_host_event_peek(cen_device *device, cen_event event) {
+    return look(device, "event_peek", event, false);
 }
 
 cen_status ceni_host_event_sync(cen_device *device, cen_event event) {
@@ -230,7 +236,9 @@ cen_status ceni_host_event_sync(cen_device *device, cen_event event) {
     }
     host_point *point = NULL;
     pthread_mutex_lock(&d->space->run);
-    status = settled_point(d, "event_sync", event, true, &point);
+    ceni_host_poll(d);
+    status = ceni_host_no_capture(d, "event_sync");
+    status = status ? status : settled_point(d, "event_sync", event, true, &point);
     if (!status && point && !point->done && ceni_host_would_hang(d)) {
         status = CEN_ERR_NOT_READY;
     } else if (!status && point) {

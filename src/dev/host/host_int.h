@@ -204,6 +204,8 @@ cen_status ceni_host_mem_create(host_device *device, uint64_t size, unsigned fla
 /* Memory of another's file descriptor, which is not consumed; found if already here. */
 cen_status ceni_host_mem_adopt(host_device *device, int fd, uint64_t size, host_mem **mem);
 void ceni_host_mem_drop(host_mem *mem);
+/* CEN_ERR_DEVICE_MEMORY: there is not as much left. */
+cen_status ceni_host_mem_charge(const host_device *device, uint64_t size);
 
 /* vmm.c, pages.c and segments.c */
 cen_status ceni_host_va_reserve(cen_device *device, uint64_t size, uint64_t align, cen_addr *addr);
@@ -271,6 +273,7 @@ cen_status ceni_host_event_create(cen_device *device, unsigned flags, cen_event 
 cen_status ceni_host_event_destroy(cen_device *device, cen_event event);
 cen_status ceni_host_event_record(cen_device *device, cen_event event, cen_stream stream);
 cen_status ceni_host_event_query(cen_device *device, cen_event event);
+cen_status ceni_host_event_peek(cen_device *device, cen_event event);
 cen_status ceni_host_event_sync(cen_device *device, cen_event event);
 cen_status ceni_host_event_signal(cen_device *device, cen_event event);
 cen_status ceni_host_event_elapsed(cen_device *device, cen_event start, cen_event end, float *ms);

@@ -75,6 +75,12 @@ cen_status ceni_host_fd_failed(const char *what, int error) {
             (unsigned long long)limit.rlim_cur, (unsigned long long)limit.rlim_cur,
             (unsigned long long)limit.rlim_max);
     }
+    if (error == EFBIG && !getrlimit(RLIMIT_FSIZE, &limit)) {
+        return ceni_fail(CEN_ERR_LIMIT,
+                         "%s: files, also in memory, have at most %llu bytes; raise it with "
+                         "ulimit -f",
+                         what, (unsigned long long)limit.rlim_cur);
+    }
     if (error == ENFILE) {
         return ceni_fail(CEN_ERR_LIMIT,
                          "%s: the system's open files are at their most, %ld; raise it with sysctl "

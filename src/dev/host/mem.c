@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "dev/host/host_int.h"
 
 /* A file that others will map is sealed: none of them can shrink it under the rest. Who has a
@@ -19,7 +20,8 @@ static cen_status file_new(uint64_t size, bool exportable, int *fd) {
     if (made < 0) {
         return ceni_host_fd_failed("page memory (memfd_create)", errno);
     }
-    if (ftruncate(made, (off_t)size) || (exportable && fchmod(made, EXPORTED_MODE)) ||
+    if (!ceni_fd_may_grow(size) || ftruncate(made, (off_t)size) ||
+        (exportable && fchmod(made, EXPORTED_MODE)) ||
         (exportable && fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))) {
         cen_status status = ceni_host_fd_failed("page memory (ftruncate)", errno);
         close(made);
@@ -54,7 +56,8 @@ static cen_status carve(host_device *device, uint64_t size, uint64_t *offset) {
             return status;
         }
     }
-    if (ftruncate(device->fd, (off_t)(device->fd_size + size))) {
+    if (!ceni_fd_may_grow(device->fd_size + size) ||
+        ftruncate(device->fd, (off_t)(device->fd_size + size))) {
         return ceni_host_fd_failed("page memory (ftruncate)", errno);
     }
     *offset = device->fd_size;
@@ -99,13 +102,16 @@ static void own_file(host_mem *mem) {
     mem->owner->own_fds = mem;
 }
 
-static cen_status charge(host_device *device, uint64_t size) {
+cen_status ceni_host_mem_charge(const host_device *device, uint64_t size) {
     uint64_t left = device->options.capacity - device->used;
     if (size > left) {
-        return ceni_fail(CEN_ERR_DEVICE_MEMORY,
-                         "host:%d is full: %llu bytes asked, %llu of %llu free",
-                         device->base.ordinal, (unsigned long long)size, (unsigned long long)left,
-                         (unsigned long long)device->options.capacity);
+        return ceni_fail(
+            CEN_ERR_DEVICE_MEMORY,
+            "host:%d is full: %llu bytes asked, %llu of %llu free; it emulates a card "
+            "of that capacity, which CENOTE_HOST_CAPACITY or cen_host_options.capacity "
+            "sets, in bytes",
+            device->base.ordinal, (unsigned long long)size, (unsigned long long)left,
+            (unsigned long long)device->options.capacity);
     }
     return CEN_OK;
 }
@@ -113,7 +119,7 @@ static cen_status charge(host_device *device, uint64_t size) {
 cen_status ceni_host_mem_create(host_device *device, uint64_t size, unsigned flags,
                                 host_mem **mem) {
     bool exportable = flags & CENI_PAGE_EXPORTABLE, on_host = flags & CENI_PAGE_HOST;
-    cen_status status = on_host ? CEN_OK : charge(device, size);
+    cen_status status = on_host ? CEN_OK : ceni_host_mem_charge(device, size);
     if (status) {
         return status;
     }

@@ -48,12 +48,10 @@ cen_status ceni_host_segment_alloc(cen_device *device, uint64_t size, cen_addr *
     }
     uint64_t granularity = device->granularity;
     uint64_t rounded = (size + granularity - 1) / granularity * granularity;
-    if (size > d->options.capacity) {
-        return ceni_fail(CEN_ERR_DEVICE_MEMORY, "segment_alloc: size %llu is more than host:%d has",
-                         (unsigned long long)size, device->ordinal);
-    }
     pthread_rwlock_wrlock(&d->space->map);
-    status = segment_alloc(d, rounded, plain_rights(d), addr);
+    status = size > d->options.capacity /* what it is rounded to may be 0 */
+                 ? ceni_host_mem_charge(d, size)
+                 : segment_alloc(d, rounded, plain_rights(d), addr);
     pthread_rwlock_unlock(&d->space->map);
     return status;
 }

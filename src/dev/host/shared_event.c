@@ -8,8 +8,10 @@
  * the latter can ask whether the lock is still there: the kernel drops it when the exporter closes
  * the file, however it ends. No process ids are involved, so it does not matter in which PID
  * namespace either of them is, and one descriptor is all that has to be passed. A pidfd would be a
- * second one; a robust mutex belongs to a thread, which may end before its process. A forked child
- * inherits the description and would keep the lock: it closes it at once, and gets no mapping.
+ * second one; a robust mutex belongs to a thread, which may end before its process. The kernel
+ * opens a memfd anew through /proc alone, so where none is mounted there are no shared events: a
+ * lock on the description that readers have would live as long as they do. A forked child inherits
+ * the description and would keep the lock: it closes it at once, and gets no mapping.
  *
  * What is handed out is read-only, of a file that only its user may open for writing, so no reader
  * of another user can forge a completion. An importer trusts the page in nothing but how long to
@@ -90,13 +92,18 @@ static cen_status make_file(int *fd, int *handed_out) {
     struct flock lock = whole_file(F_WRLCK);
     int made = ceni_fd_move(memfd_create("cenote-event", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     int other = -1;
-    if (made >= 0 && !ftruncate(made, PAGE_BYTES) && !fchmod(made, 0644) &&
+    if (made >= 0 && ceni_fd_may_grow(PAGE_BYTES) && !ftruncate(made, PAGE_BYTES) &&
+        !fchmod(made, 0644) &&
         !fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) &&
         !fcntl(made, F_OFD_SETLK, &lock)) {
         other = ceni_fd_reopen(made, O_RDONLY);
     }
     if (other < 0) {
-        cen_status status = ceni_host_fd_failed("a shared event", errno);
+        cen_status status = ceni_fd_no_proc(errno)
+                                ? ceni_fail(CEN_ERR_UNSUPPORTED,
+                                            "a shared event: there is no /proc of this process, "
+                                            "which opens its file for others")
+                                : ceni_host_fd_failed("a shared event", errno);
         if (made >= 0) {
             close(made);
         }

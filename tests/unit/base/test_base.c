@@ -8,16 +8,21 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/random.h"
+#include "base/turn.h"
 #include "base/version.h"
 
 static void each_status_has_a_name_and_a_text(void **state) {
@@ -214,6 +219,87 @@ static void exactly_one_call_fails_among_threads(void **state) {
     assert_int_equal(sum, 1);
 }
 
+/* In the C library's place: interrupted first, then a little at a time. */
+static int random_calls;
+ssize_t getrandom(void *out, size_t size, unsigned flags) {
+    if (!random_calls++) {
+        errno = EINTR;
+        return -1;
+    }
+    size = size < 3 ? size : 3;
+    memset(out, 'r', size);
+    return (ssize_t)size;
+}
+
+static void random_numbers_come_whole_or_not_at_all(void **state) {
+    (void)state;
+    char out[9] = "", none[9] = "";
+    assert_true(ceni_random(out, 8));
+    assert_string_equal(out, "rrrrrrrr");
+    assert_int_equal(random_calls, 1 + 3);
+    ceni_fault_set(&ceni_fault_points[CENI_FAULT_IO], 1, false);
+    errno = 0;
+    assert_false(ceni_random(none, 8));
+    assert_int_equal(errno, EIO);
+    assert_string_equal(none, "");
+    assert_int_equal(random_calls, 1 + 3);
+}
+
+static void a_time_is_what_poll_takes(void **state) {
+    (void)state;
+    const uint64_t ms = 1000000, now = 5 * ms;
+    assert_int_equal(ceni_poll_ms(now, now - 1), 0);
+    assert_int_equal(ceni_poll_ms(now, now), 0);
+    assert_int_equal(ceni_poll_ms(now, now + 1), 1);
+    assert_int_equal(ceni_poll_ms(now, now + ms), 1);
+    assert_int_equal(ceni_poll_ms(now, now + ms + 1), 2);
+    assert_int_equal(ceni_poll_ms(now, now + UINT32_MAX * ms), INT_MAX);
+    assert_int_equal(ceni_poll_ms(now, UINT64_MAX), INT_MAX);
+}
+
+enum { TAKERS = 3 };
+typedef struct taker {
+    ceni_turn *turn;
+    int *order, *count, number;
+} taker;
+
+static void *take_turn(void *arg) {
+    const taker *t = arg;
+    ceni_turn_take(t->turn);
+    t->order[(*t->count)++] = t->number;
+    ceni_turn_give(t->turn);
+    return NULL;
+}
+
+static void turns_are_had_in_their_order(void **state) {
+    (void)state;
+    ceni_turn turn;
+    pthread_t threads[TAKERS];
+    taker takers[TAKERS];
+    int order[TAKERS + 1] = {0}, count = 0;
+    ceni_turn_init(&turn);
+    assert_int_equal(ceni_turn_count(&turn), 0);
+    ceni_turn_take(&turn);
+    for (int i = 0; i < TAKERS; i++) {
+        takers[i] = (taker){&turn, order, &count, i + 1};
+        assert_int_equal(pthread_create(&threads[i], NULL, take_turn, &takers[i]), 0);
+        while (ceni_turn_count(&turn) != (uint64_t)i + 2) {
+            usleep(100);
+        }
+    }
+    ceni_turn_give(&turn);
+    ceni_turn_take(&turn); /* behind all of them */
+    order[count++] = TAKERS + 1;
+    ceni_turn_give(&turn);
+    for (int i = 0; i < TAKERS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    for (int i = 0; i <= TAKERS; i++) {
+        assert_int_equal(order[i], i + 1);
+    }
+    ceni_turn_destroy(&turn);
+}
+
 static void lines_are_joined_by_a_space(void **state) {
     char text[] = "\n a\r\n\tb  c\n";
     ceni_join_lines(text);
@@ -230,6 +316,9 @@ int main(void) {
         cmocka_unit_test(an_array_grows_and_stays_when_it_cannot),
         cmocka_unit_test(zero_bytes_are_a_pointer_of_their_own),
         cmocka_unit_test(the_nth_call_fails),
+        cmocka_unit_test(random_numbers_come_whole_or_not_at_all),
+        cmocka_unit_test(a_time_is_what_poll_takes),
+        cmocka_unit_test(turns_are_had_in_their_order),
         cmocka_unit_test(lines_are_joined_by_a_space),
         cmocka_unit_test(exactly_one_call_fails_among_threads),
     };
