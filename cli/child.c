@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -26,6 +27,14 @@ void cli_hold_streams(void) {
     }
 }
 
+static int remove_one(const char *path, const struct stat *st, int what, struct FTW *at) {
+    return remove(path);
+}
+
+void cli_remove_folder(const char *folder) {
+    (void)nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
 /* ---- finding ---- */
 
 static bool is_program(const char *path) {
@@ -33,7 +42,7 @@ static bool is_program(const char *path) {
     return !stat(path, &st) && S_ISREG(st.st_mode) && !access(path, X_OK);
 }
 
-int cli_find_program(const char *command, const char *name, char path[CLI_PATH]) {
+int cli_search_program(const char *name, char path[CLI_PATH]) {
     struct stat st;
     const char *list = getenv("PATH");
     list = list ? list : "/usr/local/bin:/usr/bin:/bin";
@@ -55,8 +64,16 @@ int cli_find_program(const char *command, const char *name, char path[CLI_PATH])
         there = there || !stat(path, &st);
         list = list[length] ? list + length + 1 : NULL;
     }
-    (void)cli_failed(command, there ? "%s: not executable" : "%s: command not found", name);
     return there ? CLI_CANNOT : CLI_NOT_FOUND;
+}
+
+int cli_find_program(const char *command, const char *name, char path[CLI_PATH]) {
+    int status = cli_search_program(name, path);
+    if (status) {
+        (void)cli_failed(
+            command, status == CLI_CANNOT ? "%s: not executable" : "%s: command not found", name);
+    }
+    return status;
 }
 
 /* ---- running ---- */

@@ -10,7 +10,12 @@ enum { CLI_CANNOT = 126, CLI_NOT_FOUND = 127 }; /* exit statuses, as a shell's *
  * be called first. The program gets its streams as they were. */
 void cli_hold_streams(void);
 
-/* As execvp would; a name with a '/' is a path. CLI_OK, or the exit status, said why. */
+/* Removes a folder of a run with all that is in it. */
+void cli_remove_folder(const char *folder);
+
+/* As execvp would; a name with a '/' is a path. CLI_OK, or the exit status of a shell. */
+int cli_search_program(const char *name, char path[CLI_PATH]);
+/* The same, said why. */
 int cli_find_program(const char *command, const char *name, char path[CLI_PATH]);
 
 /* The program itself, in a child. Returns only with the exit status of a failure, said why. */

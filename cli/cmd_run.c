@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -142,14 +141,6 @@ static int try_trace(const char *path) {
 
 /* ---- the folder of the run's ledgers ---- */
 
-static int remove_one(const char *path, const struct stat *st, int what, struct FTW *at) {
-    return remove(path);
-}
-
-static void remove_folder(const char *folder) {
-    (void)nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-}
-
 /* A run holds a lock on its folder: processes in other containers, where its number means nothing,
  * may share the place of its folder. -1: somebody holds it, or it is gone. */
 static int lock_folder(const char *folder) {
@@ -174,7 +165,7 @@ static void remove_dead(const char *parent) {
             snprintf(path, sizeof path, "%s/%s", parent, entry->d_name);
             int fd = lock_folder(path);
             if (fd >= 0) {
-                remove_folder(path);
+                cli_remove_folder(path);
                 close(fd);
             }
         }
@@ -278,7 +269,7 @@ int cmd_run(int argc, char **argv) {
         return status;
     }
     status = run_in(&options, program, preload, folder);
-    remove_folder(folder);
+    cli_remove_folder(folder);
     close(lock);
     return status;
 }

@@ -209,15 +209,15 @@ static void set_l1_share(work *w) {
     }
 }
 
-/* Which resource allows the fewest blocks a multiprocessor. */
+/* Which resource allows the fewest blocks a multiprocessor; its warps, if none allows fewer. */
 static const char *find_limit(const work *w) {
     static const struct {
         ceni_term term;
         const char *name;
-    } limits[] = {{CENI_LIMIT_REGISTERS, "registers"},
+    } limits[] = {{CENI_LIMIT_WARPS, "warps"},
+                  {CENI_LIMIT_REGISTERS, "registers"},
                   {CENI_LIMIT_SHARED, "shared memory"},
-                  {CENI_LIMIT_BLOCKS, "blocks"},
-                  {CENI_LIMIT_WARPS, "warps"}};
+                  {CENI_LIMIT_BLOCKS, "blocks"}};
     const char *name = "";
     double least = INFINITY;
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
