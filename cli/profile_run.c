@@ -188,7 +188,7 @@ static int none(int program) {
 static int tell_samples(const run *r, int program) {
     const cen_sample_device *first = cen_sampler_get(r->sampler, 0);
     if (!first || !first->count) {
-        (void)cli_failed(command, "no profile: the run was too short to be sampled, and %s",
+        (void)cli_failed(command, "no profile: %s, and no device gave a sample in the run's time",
                          r->why);
         return none(program);
     }

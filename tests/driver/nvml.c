@@ -248,7 +248,7 @@ nvml_result nvmlDeviceGetMaxPcieLinkWidth(nvml_device_handle device, unsigned *l
     return give_number(device, 16, lanes);
 }
 
-/* Device 0 counts unless TD_GPM is 0; the others never do. */
+/* Device 0 counts unless TD_GPM is 0, and only at first if it is "once"; the others never do. */
 nvml_result nvmlGpmQueryDeviceSupport(nvml_device_handle device, nvml_gpm_support *support) {
     nvml_result result = check(device);
     const char *asked = getenv("TD_GPM");
@@ -276,6 +276,10 @@ nvml_result nvmlGpmSampleFree(struct nvml_sample *sample) {
 nvml_result nvmlGpmSampleGet(nvml_device_handle device, struct nvml_sample *sample) {
     static unsigned turns;
     nvml_result result = check(device);
+    const char *asked = getenv("TD_GPM");
+    if (!result && turns && asked && !strcmp(asked, "once")) {
+        return NVML_NOT_SUPPORTED;
+    }
     if (!result) {
         sample->turn = ++turns;
     }
