@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "ledger/nvml.h"
+#include "probe/probe.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -140,11 +141,14 @@ static cen_sample_moment join(const cen_sample_moment *a, const cen_sample_momen
     return both;
 }
 
-static void join_pairs(sampled *d) {
-    for (size_t i = 0; i < d->out.count / 2; i++) {
-        d->moments[i] = join(&d->moments[2 * i], &d->moments[2 * i + 1]);
+size_t ceni_moments_join(cen_sample_moment *moments, size_t count) {
+    for (size_t i = 0; i < count / 2; i++) {
+        moments[i] = join(&moments[2 * i], &moments[2 * i + 1]);
     }
-    d->out.count /= 2;
+    if (count % 2) {
+        moments[count / 2] = moments[count - 1];
+    }
+    return (count + 1) / 2;
 }
 
 static void keep(sampled *d, double seconds, double length, const double *values) {
@@ -190,7 +194,8 @@ cen_status cen_sampler_take(cen_sampler *sampler) {
         full = full || sampler->devices[i]->out.count == MOMENTS;
     }
     for (size_t i = 0; i < sampler->count && full; i++) {
-        join_pairs(sampler->devices[i]);
+        sampled *d = sampler->devices[i];
+        d->out.count = ceni_moments_join(d->moments, d->out.count);
     }
     sampler->period_ns *= full ? 2 : 1;
     return CEN_OK;

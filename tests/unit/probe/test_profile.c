@@ -3,6 +3,7 @@
 #include "base/fault.h"
 #include "cenote/log.h"
 #include "cenote/profile.h"
+#include "probe/probe.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -243,6 +244,10 @@ static void a_second_name_stands_in(void **state) {
               "0,k,50,40\n1,k,30,n/a\n");
     near(value(cen_profile_get(p, 0), CEN_PROFILE_DRAM_SHARE), 0.35); /* without times: the mean */
     cen_profile_free(p);
+    p = parse("ID,Kernel Name,dram__throughput" PEAK ",gpu__dram_throughput" PEAK "\n,,%,%\n"
+              "0,k,40,50\n");
+    near(value(cen_profile_get(p, 0), CEN_PROFILE_DRAM_SHARE), 0.4);
+    cen_profile_free(p);
 }
 
 static void a_figure_needs_every_launch(void **state) {
@@ -391,6 +396,8 @@ static void what_is_off_is_named(void **state) {
             "f: line 3: 2 fields; the table's head has 3; the file is cut off, as by a full disk");
     refused(CEN_ERR_FORMAT, "ID,Kernel Name,x\n0,k,1,2\n1,k,1\n",
             "f: line 2: 4 fields; the table's head has 3");
+    refused(CEN_ERR_FORMAT, "\"ID\",\"Kernel Name\"\n\"0\",\"a\nb\"\"\n\"\n\"1\",\"c\",\"\"\n",
+            "f: line 5: 3 fields; the table's head has 2");
     refused(CEN_ERR_FORMAT, "\"ID\",\"Kernel Name\"\n\"0\"k,\"\n\"\n",
             "f: line 2: a comma is expected behind field 1");
     cen_profile *p = NULL;
@@ -471,6 +478,20 @@ static void names_are_told(void **state) {
     assert_string_equal(cen_sample_text(CEN_SAMPLE_SHARES), "?");
 }
 
+static void moments_are_joined_by_their_lengths(void **state) {
+    cen_sample_moment m[3] = {{.seconds = 1, .length = 1, .shares = {0.5, 1}},
+                              {.seconds = 4, .length = 3, .shares = {0.9, -1}},
+                              {.seconds = 5, .length = 1, .shares = {0.25, 0}}};
+    assert_int_equal(ceni_moments_join(m, 3), 2);
+    near(m[0].seconds, 4);
+    near(m[0].length, 4);
+    near(m[0].shares[CEN_SAMPLE_SM], (0.5 + 3 * 0.9) / 4);
+    assert_true(m[0].shares[CEN_SAMPLE_OCCUPANCY] < 0); /* half of it is not known */
+    near(m[1].seconds, 5);
+    near(m[1].shares[CEN_SAMPLE_SM], 0.25);
+    assert_int_equal(ceni_moments_join(m, 0), 0);
+}
+
 /* ---- failures ---- */
 
 static void memory_may_run_out_anywhere(void **state) {
@@ -529,6 +550,7 @@ int main(void) {
         cmocka_unit_test(too_many_kernels_are_refused),
         cmocka_unit_test(only_what_is_offered_is_asked_for),
         cmocka_unit_test(names_are_told),
+        cmocka_unit_test(moments_are_joined_by_their_lengths),
         cmocka_unit_test(memory_may_run_out_anywhere),
         cmocka_unit_test(reading_may_fail_anywhere),
     };
