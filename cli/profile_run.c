@@ -177,7 +177,13 @@ static ending read_ending(const run *r, int *status) {
     if (strncmp(text, began, strlen(began))) {
         return NOT_BEGUN;
     }
-    return sscanf(text + strlen(began), "%d\n", status) == 1 ? KNOWN : UNKNOWN;
+    char *end;
+    long noted = strtol(text + strlen(began), &end, 10);
+    if (end == text + strlen(began) || *end != '\n' || noted < 0 || noted > 255) {
+        return UNKNOWN;
+    }
+    *status = (int)noted;
+    return KNOWN;
 }
 
 /* A failure of ours shows in the exit status where the program's does not. */

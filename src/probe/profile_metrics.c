@@ -136,9 +136,10 @@ static size_t base_length(const char *name) {
     return strcspn(name, ".");
 }
 
-/* What belongs to a launch or to its instructions is in other lists of ncu's, and always there. */
+/* Without a suffix it is no counter of a unit: what belongs to a launch or to its instructions is
+ * in other lists of ncu's, and always there. */
 static bool is_always(const char *name) {
-    return !strncmp(name, "launch__", 8) || !strncmp(name, "memory_", 7);
+    return !strchr(name, '.');
 }
 
 /* Marks the counters whose name without suffix is the first word of a line. */

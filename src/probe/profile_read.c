@@ -85,7 +85,7 @@ static ceni_profile_row *make_row(reading *r, uint64_t key, ceni_profile_row *ne
     cen_profile *p = r->profile;
     ceni_profile_row *row = ceni_calloc(1, sizeof *row);
     char *name = ceni_strdup(r->launch.kernel);
-    if (!row || !name || ceni_grow(&p->rows, &p->capacity, p->count + 1, sizeof *p->rows) ||
+    if (!row || !name || ceni_grow(&p->rows, &p->capacity, p->count + 1, sizeof(void *)) ||
         ceni_map_put(&r->map, key, (uint64_t)(uintptr_t)row)) {
         ceni_free(row);
         ceni_free(name);
@@ -389,7 +389,7 @@ static cen_status finish(reading *r) {
     if (p->failed) {
         return no_memory(r);
     }
-    qsort(p->rows, p->count, sizeof *p->rows, by_time);
+    qsort(p->rows, p->count, sizeof(void *), by_time);
     share_time(p);
     return CEN_OK;
 }

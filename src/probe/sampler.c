@@ -72,7 +72,7 @@ static cen_status open_device(unsigned index, sampled *d, ceni_nvml_why *why) {
 static cen_status add_device(cen_sampler *s, unsigned index, cen_status *status,
                              ceni_nvml_why *why) {
     sampled *d = ceni_calloc(1, sizeof *d);
-    if (!d || ceni_grow(&s->devices, &s->capacity, s->count + 1, sizeof *s->devices)) {
+    if (!d || ceni_grow(&s->devices, &s->capacity, s->count + 1, sizeof(void *))) {
         ceni_free(d);
         return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_sampler_open: no memory for device %u", index);
     }

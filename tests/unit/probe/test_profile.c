@@ -185,10 +185,10 @@ static void names_hold_anything(void **state) {
 
 static void long_names_are_cut(void **state) {
     enum { LONG = 20000 };
-    char *text = calloc(1, LONG + 100);
-    strcpy(text, "\"ID\",\"Kernel Name\"\n\"0\",\"");
-    memset(text + strlen(text), 'k', LONG);
-    strcat(text, "\"\n");
+    char *name = calloc(1, LONG + 1), *text = NULL;
+    memset(name, 'k', LONG);
+    assert_true(asprintf(&text, "\"ID\",\"Kernel Name\"\n\"0\",\"%s\"\n", name) > 0);
+    free(name);
     cen_profile *p = parse(text);
     assert_int_equal(strlen(cen_profile_get(p, 0)->kernel), 4095);
     cen_profile_free(p);
@@ -415,9 +415,10 @@ static void what_is_off_is_named(void **state) {
 
 static void too_many_columns_are_refused(void **state) {
     enum { COLUMNS = 70000 };
-    char *text = calloc(1, COLUMNS + 100);
-    strcpy(text, "ID,Kernel Name");
-    memset(text + strlen(text), ',', COLUMNS);
+    char *commas = calloc(1, COLUMNS + 1), *text = NULL;
+    memset(commas, ',', COLUMNS);
+    assert_true(asprintf(&text, "ID,Kernel Name%s", commas) > 0);
+    free(commas);
     refused(CEN_ERR_FORMAT, text, "f: line 1: more than 65536 fields");
     free(text);
 }
