@@ -81,13 +81,9 @@ typedef struct run {
     char no_sampler[256]; /* why no sampler does */
 } run;
 
-static void keep_reason(char to[256], const char *what) {
-    snprintf(to, 256, "%s%s", what, cli_reason(cen_log_last_error()));
-}
-
 static bool open_sampler(run *r) {
     if (cen_sampler_open(&r->sampler)) {
-        keep_reason(r->no_sampler, "");
+        snprintf(r->no_sampler, sizeof r->no_sampler, "%s", cli_reason(cen_log_last_error()));
     }
     return r->sampler;
 }

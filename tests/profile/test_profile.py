@@ -205,6 +205,10 @@ class Sampled(Profile):
     def test_the_programs_status_then(self):
         self.says(self.profile("--", "sh", "-c", "sleep 1; exit 5", FAKE_NCU_MODE="refused"), 5, "device 0")
 
+    def test_told_only_at_the_end(self):
+        self.says(self.profile("--", "true", FAKE_NCU_MODE="refused-late"), 125,
+                  "ncu may not count (ERR_NVGPUCTRPERM), and no device gave a sample in the run's time")
+
     def test_neither(self):
         done = self.profile("--", "true", FAKE_NCU_MODE="refused", TD_GPM="0")
         self.says(done, 125, "ncu may not count (ERR_NVGPUCTRPERM), and devices cannot be sampled:",
