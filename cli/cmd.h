@@ -96,6 +96,7 @@ int cmd_revoke(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 int cmd_banks(int argc, char **argv);
 int cmd_probe(int argc, char **argv);
+int cmd_profile(int argc, char **argv);
 int cmd_roofline(int argc, char **argv);
 int cmd_tile(int argc, char **argv);
 int cmd_help(int argc, char **argv);

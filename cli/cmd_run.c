@@ -5,21 +5,17 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli/run.h"
 
 static const char command[] = "run";
-enum { POLL_MS = 50 };
 
 static const char usage[] =
     "usage: cenote run [OPTION...] [--] COMMAND [ARGUMENT...]\n"
@@ -145,14 +141,6 @@ static int try_trace(const char *path) {
 
 /* ---- the folder of the run's ledgers ---- */
 
-static int remove_one(const char *path, const struct stat *st, int what, struct FTW *at) {
-    return remove(path);
-}
-
-static void remove_folder(const char *folder) {
-    (void)nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-}
-
 /* A run holds a lock on its folder: processes in other containers, where its number means nothing,
  * may share the place of its folder. -1: somebody holds it, or it is gone. */
 static int lock_folder(const char *folder) {
@@ -177,7 +165,7 @@ static void remove_dead(const char *parent) {
             snprintf(path, sizeof path, "%s/%s", parent, entry->d_name);
             int fd = lock_folder(path);
             if (fd >= 0) {
-                remove_folder(path);
+                cli_remove_folder(path);
                 close(fd);
             }
         }
@@ -226,103 +214,37 @@ static int make_folder(char folder[RUN_PATH], int *lock) {
 
 /* ---- running ---- */
 
-static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+/* A run while it goes on: what the child is started with, and what watches it. */
+typedef struct run {
+    const run_options *options;
+    const char *program, *preload, *folder;
+    run_watcher watcher;
+} run;
 
-typedef struct run_signals {
-    sigset_t blocked;
-    struct sigaction child;
-} run_signals;
-
-/* Whoever started us may have ignored SIGCHLD, and then no exit status would be kept for us. The
- * program gets all of it as it was. */
-static void take_signals(sigset_t *waited, run_signals *before) {
-    sigemptyset(waited);
-    sigaddset(waited, SIGCHLD);
-    for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; i++) {
-        sigaddset(waited, forwarded[i]);
-    }
-    sigprocmask(SIG_BLOCK, waited, &before->blocked);
-    const struct sigaction usual = {.sa_handler = SIG_DFL};
-    sigaction(SIGCHLD, &usual, &before->child);
-}
-
-static void restore_signals(const run_signals *before) {
-    sigaction(SIGCHLD, &before->child, NULL);
-    sigprocmask(SIG_SETMASK, &before->blocked, NULL);
-}
-
-/* What the terminal sends goes to the whole group, and so to the program already. */
-static void forward(const siginfo_t *info, pid_t child) {
-    if (info->si_signo != SIGCHLD && info->si_code != SI_KERNEL) {
-        kill(child, info->si_signo);
-    }
-}
-
-static int status_of(int waited) {
-    return WIFSIGNALED(waited) ? 128 + WTERMSIG(waited) : WEXITSTATUS(waited);
-}
-
-static int watch(run_watcher *watcher, pid_t child, const sigset_t *signals) {
-    int waited = 0;
-    for (;;) {
-        const struct timespec poll = {.tv_nsec = POLL_MS * 1000000L};
-        siginfo_t info;
-        if (sigtimedwait(signals, &info, &poll) > 0) {
-            forward(&info, child);
-        }
-        pid_t ended = waitpid(child, &waited, WNOHANG);
-        if (ended == child || (ended < 0 && errno == ECHILD)) {
-            break;
-        }
-        run_look(watcher);
-    }
-    run_look(watcher);
-    return status_of(waited);
-}
-
-static int start(const run_options *options, const char *program, const char *preload,
-                 const char *folder, const run_signals *before) {
-    restore_signals(before);
-    if (run_set_environment(options, preload, folder)) {
+static int start(void *arg) {
+    const run *r = arg;
+    if (run_set_environment(r->options, r->preload, r->folder)) {
         return CLI_FAILED;
     }
-    execv(program, options->command);
-    if (errno == ENOEXEC) { /* a script without a first line that says so */
-        execvp(options->command[0], options->command);
-    }
-    (void)cli_failed(command, "%s: %s", program, strerror(errno));
-    return RUN_CANNOT;
+    return cli_exec(command, r->program, r->options->command);
+}
+
+static void look(void *arg) {
+    run *r = arg;
+    run_look(&r->watcher);
 }
 
 static int run_in(const run_options *options, const char *program, const char *preload,
                   const char *folder) {
-    sigset_t signals;
-    run_signals before;
-    take_signals(&signals, &before);
-    pid_t child = fork();
-    if (child < 0) {
-        return cli_failed(command, "fork: %s", strerror(errno));
+    run r = {options, program, preload, folder, {.options = options, .folder = folder}};
+    const cli_child child = {.start = start, .look = look, .arg = &r};
+    int status = 0, failed = cli_child_run(command, &child, &status);
+    if (failed) {
+        return failed;
     }
-    if (!child) {
-        _exit(start(options, program, preload, folder, &before));
-    }
-    run_watcher watcher = {.options = options, .folder = folder};
-    int status = watch(&watcher, child, &signals);
-    uint64_t leaked = run_report_end(&watcher, status);
-    run_watcher_close(&watcher);
+    uint64_t leaked = run_report_end(&r.watcher, status);
+    run_watcher_close(&r.watcher);
     return !status && leaked && options->error_exitcode ? options->error_exitcode : status;
-}
-
-/* What we say must not go into a file of ours that got the number of a stream that is closed. The
- * program gets its streams as they were. */
-static void hold_streams(void) {
-    int fd;
-    do {
-        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    } while (fd >= 0 && fd < STDERR_FILENO);
-    if (fd > STDERR_FILENO) {
-        close(fd);
-    }
 }
 
 int cmd_run(int argc, char **argv) {
@@ -336,7 +258,7 @@ int cmd_run(int argc, char **argv) {
         return CLI_OK;
     }
     char program[RUN_PATH], preload[RUN_PATH], folder[RUN_PATH];
-    hold_streams();
+    cli_hold_streams();
     status = run_find_program(options.command[0], program);
     status = status ? status : run_find_preload(preload);
     status = status ? status : try_trace(options.trace);
@@ -347,7 +269,7 @@ int cmd_run(int argc, char **argv) {
         return status;
     }
     status = run_in(&options, program, preload, folder);
-    remove_folder(folder);
+    cli_remove_folder(folder);
     close(lock);
     return status;
 }

@@ -1,7 +1,5 @@
 #include "cli/json.h"
 
-#include <stdio.h>
-
 #include "cli/cmd.h"
 
 json_t *cli_json_count(double n) {
@@ -17,11 +15,15 @@ void cli_json_append(json_t **array, json_t *value) {
 }
 
 int cli_json_print(const char *command, json_t *root) {
+    return cli_json_print_to(stdout, command, root);
+}
+
+int cli_json_print_to(FILE *out, const char *command, json_t *root) {
     int status = CLI_OK;
-    if (!root || json_dumpf(root, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9))) {
+    if (!root || json_dumpf(root, out, JSON_COMPACT | JSON_REAL_PRECISION(9))) {
         status = cli_failed(command, "the JSON could not be written");
     } else {
-        putchar('\n');
+        putc('\n', out);
     }
     json_decref(root);
     return status;

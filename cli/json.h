@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* A count, or a whole number of bytes held in a double, which may be beyond what an integer of
  * JSON holds. */
@@ -14,5 +15,6 @@ void cli_json_append(json_t **array, json_t *value);
 
 /* Prints and frees `root`; NULL: memory ran out while it was made. Returns the exit status. */
 int cli_json_print(const char *command, json_t *root);
+int cli_json_print_to(FILE *out, const char *command, json_t *root);
 
 #endif

@@ -26,6 +26,10 @@ const cli_command cli_commands[] = {
      "the broker through which processes share device memory", cmd_serve},
     {"probe", "[--json | --csv] [--svg FILE] [--dir FOLDER] [--no-keep] [--quick]",
      "this machine's levels of memory, measured", cmd_probe},
+    {"profile",
+     "[--csv FILE] [--print-command] [--kernel REGEX] [--top N] [--launch-limit N] [--ncu PATH] "
+     "[--sample] [--machine FILE] [--json] [-o FILE] -- COMMAND",
+     "what bounds a program's kernels, by a profiler's counters", cmd_profile},
     {"banks",
      "--rows N --cols N [--elem BYTES] [--access row|column|transposed|strided] [--stride N] "
      "[--pad N] [--swizzle[=BITS,BASE,SHIFT]] [--json]",

@@ -9,9 +9,9 @@
 #include <sys/types.h>
 
 #include "cenote/ledger.h"
+#include "cli/child.h"
 
-enum { RUN_PATH = 4096 };                       /* bytes of a path, with its end */
-enum { RUN_CANNOT = 126, RUN_NOT_FOUND = 127 }; /* exit statuses, as a shell's */
+enum { RUN_PATH = CLI_PATH };
 
 typedef struct run_options {
     bool help, pool, leaks, watch, no_stacks, torch, ledger;

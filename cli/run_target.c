@@ -16,38 +16,6 @@
 
 static const char command[] = "run";
 
-static bool is_program(const char *path) {
-    struct stat st;
-    return !stat(path, &st) && S_ISREG(st.st_mode) && !access(path, X_OK);
-}
-
-/* As execvp would: a name with a '/' is a path. */
-static int search(const char *name, char path[RUN_PATH]) {
-    struct stat st;
-    const char *list = getenv("PATH");
-    list = list ? list : "/usr/local/bin:/usr/bin:/bin";
-    bool there = false;
-    if (strchr(name, '/')) {
-        snprintf(path, RUN_PATH, "%s", name);
-        there = !stat(path, &st);
-        list = NULL;
-        if (is_program(path)) {
-            return CLI_OK;
-        }
-    }
-    while (list && *name) {
-        size_t length = strcspn(list, ":");
-        snprintf(path, RUN_PATH, "%.*s%s%s", (int)length, list, length ? "/" : "./", name);
-        if (is_program(path)) {
-            return CLI_OK;
-        }
-        there = there || !stat(path, &st);
-        list = list[length] ? list + length + 1 : NULL;
-    }
-    (void)cli_failed(command, there ? "%s: not executable" : "%s: command not found", name);
-    return there ? RUN_CANNOT : RUN_NOT_FOUND;
-}
-
 static bool has_more_rights(int fd, const struct stat *st) {
     char capability[64];
     return (st->st_mode & S_ISUID && st->st_uid != geteuid()) ||
@@ -95,7 +63,7 @@ static int check_script(const char *name, char *line, int depth) {
     const char *base = strrchr(interpreter, '/');
     char path[RUN_PATH];
     if (base && !strcmp(base, "/env") && argument && *argument != '-' && !strchr(argument, '=')) {
-        int status = search(argument, path);
+        int status = cli_find_program(command, argument, path);
         return status ? status : check(name, path, depth);
     }
     return check(name, interpreter, depth);
@@ -123,23 +91,23 @@ static int check(const char *name, const char *path, int depth) {
                          "%s: %s is setuid, setgid or has capabilities: nothing can be "
                          "preloaded into it",
                          name, path);
-        return RUN_CANNOT;
+        return CLI_CANNOT;
     }
     if (is_foreign(head, size)) {
         (void)cli_failed(command, "%s: %s is no 64-bit program: nothing can be preloaded into it",
                          name, path);
-        return RUN_CANNOT;
+        return CLI_CANNOT;
     }
     if (loader == 0) {
         (void)cli_failed(command, "%s: %s is linked statically: nothing can be preloaded into it",
                          name, path);
-        return RUN_CANNOT;
+        return CLI_CANNOT;
     }
     return CLI_OK;
 }
 
 int run_find_program(const char *name, char path[RUN_PATH]) {
-    int status = search(name, path);
+    int status = cli_find_program(command, name, path);
     return status ? status : check(name, path, 0);
 }
 

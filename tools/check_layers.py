@@ -34,7 +34,8 @@ BELOW = {
     "overlap": ["tier", "comm"],
     "probe/results": ["base"],
     "probe/paper": ["probe/results"],
-    "probe": ["dev", "comm", "probe/paper", "ledger/nvml"],
+    "probe/profile": ["probe/results"],
+    "probe": ["dev", "comm", "probe/paper", "probe/profile", "ledger/nvml"],
     "advise": ["trace", "plan", "probe/results"],
 }
 
@@ -48,6 +49,7 @@ FILES = {
     "src/ledger/format.h": "ledger/file",
     "src/ledger/nvml": "ledger/nvml",
     "src/probe/results": "probe/results",
+    "src/probe/profile": "probe/profile",
 }
 
 # Whose a public header is; one that bears its part's name need not be here.
@@ -75,6 +77,7 @@ PUBLIC = {
     "frameworks": "pool",
     "probe": "probe/results",
     "roofline": "probe/paper",
+    "profile": "probe/profile",
     "tensor": "codec",
     "broker": "ipc",
 }

@@ -39,6 +39,27 @@ void ceni_one_line(char *text) {
     }
 }
 
+void ceni_clean_text(char *text) {
+    for (unsigned char *at = (unsigned char *)text; *at;) {
+        int more = *at < 0x80 ? 0 : *at >= 0xc2 && *at < 0xe0 ? 1 : (*at & 0xf0) == 0xe0 ? 2 : -1;
+        more = *at >= 0xf0 && *at < 0xf5 ? 3 : more;
+        int good = 0;
+        while (good < more && (at[good + 1] & 0xc0) == 0x80) {
+            good++;
+        }
+        bool longer = more == 2 && *at == 0xe0 && at[1] < 0xa0;  /* than needed */
+        bool half = more == 2 && *at == 0xed && at[1] >= 0xa0;   /* of a pair of UTF-16 */
+        bool control = more == 1 && *at == 0xc2 && at[1] < 0xa0; /* C1 */
+        bool off = more == 3 && ((*at == 0xf0 && at[1] < 0x90) || (*at == 0xf4 && at[1] >= 0x90));
+        if (more < 0 || good < more || longer || half || control || off) {
+            *at++ = '?';
+        } else {
+            at += more + 1;
+        }
+    }
+    ceni_one_line(text);
+}
+
 void ceni_join_lines(char *text) {
     static const char white[] = " \t\n\v\f\r";
     char *to = text;

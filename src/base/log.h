@@ -6,6 +6,8 @@
 
 /* Replaces control characters by '?': a name from outside may hold any. */
 void ceni_one_line(char *text);
+/* Beside that, of what is no valid UTF-8, as JSON needs it. */
+void ceni_clean_text(char *text);
 /* Before it, for text of several lines, such as a program in a command line: white space of any
  * length becomes one space. */
 void ceni_join_lines(char *text);

@@ -130,7 +130,7 @@ static cen_status add_holder(const look *l, cen_holder_device *device, cen_holde
     if (!*holder->program && count) { /* it is gone, but its ledger says what it was */
         snprintf(holder->program, sizeof holder->program, "%s",
                  cen_ledger_view_info(ledgers->view)->program);
-        ceni_process_clean(holder->program);
+        ceni_clean_text(holder->program);
     }
     return ceni_holder_join(holder, device->uuid, ledgers, count);
 }

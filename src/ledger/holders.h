@@ -11,8 +11,6 @@ bool ceni_process_lives(int pid);
 /* Its command line with the program's base name, on one line of valid UTF-8, else its short name,
  * else what NVML calls it; "" if nothing tells. */
 void ceni_process_program(int pid, char *program, size_t size);
-/* Replaces what is no valid UTF-8, as JSON needs it, and controls, by '?'. */
-void ceni_process_clean(char *text);
 /* The name, or number, of the user whose it is; "" if it cannot be seen. */
 void ceni_process_user(int pid, char *user, size_t size);
 

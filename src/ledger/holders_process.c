@@ -35,27 +35,6 @@ static ssize_t read_file(int pid, const char *name, char *text, size_t size) {
     return got;
 }
 
-void ceni_process_clean(char *text) {
-    for (unsigned char *at = (unsigned char *)text; *at;) {
-        int more = *at < 0x80 ? 0 : *at >= 0xc2 && *at < 0xe0 ? 1 : (*at & 0xf0) == 0xe0 ? 2 : -1;
-        more = *at >= 0xf0 && *at < 0xf5 ? 3 : more;
-        int good = 0;
-        while (good < more && (at[good + 1] & 0xc0) == 0x80) {
-            good++;
-        }
-        bool longer = more == 2 && *at == 0xe0 && at[1] < 0xa0;  /* than needed */
-        bool half = more == 2 && *at == 0xed && at[1] >= 0xa0;   /* of a pair of UTF-16 */
-        bool control = more == 1 && *at == 0xc2 && at[1] < 0xa0; /* C1 */
-        bool off = more == 3 && ((*at == 0xf0 && at[1] < 0x90) || (*at == 0xf4 && at[1] >= 0x90));
-        if (more < 0 || good < more || longer || half || control || off) {
-            *at++ = '?';
-        } else {
-            at += more + 1;
-        }
-    }
-    ceni_one_line(text);
-}
-
 void ceni_process_program(int pid, char *program, size_t size) {
     char text[4096];
     ssize_t got = read_file(pid, "cmdline", text, sizeof text);
@@ -77,7 +56,7 @@ void ceni_process_program(int pid, char *program, size_t size) {
     } else {
         ceni_nvml_program(pid, program, size);
     }
-    ceni_process_clean(program);
+    ceni_clean_text(program);
 }
 
 void ceni_process_user(int pid, char *user, size_t size) {
@@ -94,5 +73,5 @@ void ceni_process_user(int pid, char *user, size_t size) {
     } else {
         snprintf(user, size, "%ju", (uintmax_t)st.st_uid);
     }
-    ceni_process_clean(user);
+    ceni_clean_text(user);
 }

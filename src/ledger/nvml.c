@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,7 +29,12 @@ typedef unsigned nvml_result; /* an enum of theirs */
     X(process_name, (unsigned, char *, unsigned), "nvmlSystemGetProcessName")                      \
     X(energy, (ceni_nvml_device, unsigned long long *), "nvmlDeviceGetTotalEnergyConsumption")     \
     X(pcie_generation, (ceni_nvml_device, unsigned *), "nvmlDeviceGetMaxPcieLinkGeneration")       \
-    X(pcie_width, (ceni_nvml_device, unsigned *), "nvmlDeviceGetMaxPcieLinkWidth")
+    X(pcie_width, (ceni_nvml_device, unsigned *), "nvmlDeviceGetMaxPcieLinkWidth")                 \
+    X(gpm_support, (ceni_nvml_device, nvml_gpm_support *), "nvmlGpmQueryDeviceSupport")            \
+    X(gpm_alloc, (ceni_nvml_sample *), "nvmlGpmSampleAlloc")                                       \
+    X(gpm_free, (ceni_nvml_sample), "nvmlGpmSampleFree")                                           \
+    X(gpm_take, (ceni_nvml_device, ceni_nvml_sample), "nvmlGpmSampleGet")                          \
+    X(gpm_metrics, (nvml_gpm_metrics *), "nvmlGpmMetricsGet")
 
 typedef nvml_result (*list_fn)(ceni_nvml_device, unsigned *, void *);
 
@@ -403,6 +409,65 @@ cen_status ceni_nvml_pcie(ceni_nvml_device device, unsigned *generation, unsigne
     if (!status) {
         *generation = g;
         *width = w;
+    }
+    return status;
+}
+
+cen_status ceni_nvml_counts(ceni_nvml_device device, ceni_nvml_why *why) {
+    nvml_gpm_support support = {.version = NVML_GPM_V1};
+    cen_status status = enter(why);
+    if (status) {
+        return status;
+    }
+    bool complete =
+        nvml.gpm_support && nvml.gpm_alloc && nvml.gpm_free && nvml.gpm_take && nvml.gpm_metrics;
+    nvml_result result =
+        complete ? nvml.gpm_support(device, &support) : CENI_NVML_FUNCTION_NOT_FOUND;
+    status = leave(result, why, "nvmlGpmQueryDeviceSupport");
+    if (!status && !support.supported) {
+        status = say(CEN_ERR_UNSUPPORTED, why, "NVML: the device has no GPM counters");
+    }
+    return status;
+}
+
+cen_status ceni_nvml_sample_make(ceni_nvml_sample *sample, ceni_nvml_why *why) {
+    ceni_nvml_sample made = NULL;
+    cen_status status = enter(why);
+    if (status) {
+        return status;
+    }
+    status = leave(nvml.gpm_alloc(&made), why, "nvmlGpmSampleAlloc");
+    if (!status) {
+        *sample = made;
+    }
+    return status;
+}
+
+void ceni_nvml_sample_free(ceni_nvml_sample sample) {
+    ceni_nvml_why why;
+    if (sample && !enter(&why)) {
+        (void)leave(nvml.gpm_free(sample), &why, "nvmlGpmSampleFree");
+    }
+}
+
+cen_status ceni_nvml_sample_take(ceni_nvml_device device, ceni_nvml_sample sample,
+                                 ceni_nvml_why *why) {
+    cen_status status = enter(why);
+    return status ? status : leave(nvml.gpm_take(device, sample), why, "nvmlGpmSampleGet");
+}
+
+cen_status ceni_nvml_sample_compare(ceni_nvml_sample first, ceni_nvml_sample second,
+                                    const unsigned *ids, size_t count, double *values,
+                                    ceni_nvml_why *why) {
+    nvml_gpm_metrics asked = {
+        .version = NVML_GPM_V1, .count = (unsigned)count, .first = first, .second = second};
+    for (size_t i = 0; i < count; i++) {
+        asked.metrics[i].id = ids[i];
+    }
+    cen_status status = enter(why);
+    status = status ? status : leave(nvml.gpm_metrics(&asked), why, "nvmlGpmMetricsGet");
+    for (size_t i = 0; i < count && !status; i++) {
+        values[i] = asked.metrics[i].result ? (double)NAN : asked.metrics[i].value;
     }
     return status;
 }

@@ -34,6 +34,29 @@ typedef struct nvml_memory_v2 {
     unsigned long long total, reserved, free, used;
 } nvml_memory_v2;
 
+/* Counters over a stretch of time. The library's own number of metrics has grown, so there is room
+ * for more than any has had. */
+typedef struct nvml_gpm_metric {
+    unsigned id;
+    unsigned result;
+    double value;
+    struct {
+        char *short_name, *long_name, *unit;
+    } info;
+} nvml_gpm_metric;
+
+typedef struct nvml_gpm_metrics {
+    unsigned version, count;
+    void *first, *second; /* samples */
+    nvml_gpm_metric metrics[512];
+} nvml_gpm_metrics;
+
+typedef struct nvml_gpm_support {
+    unsigned version, supported;
+} nvml_gpm_support;
+
+#define NVML_GPM_V1 1u
+
 #define NVML_MEMORY_V2 ((unsigned)sizeof(nvml_memory_v2) | 2u << 24)
 
 /* Name of ours, name and value of the library's. */
@@ -93,6 +116,20 @@ cen_status ceni_nvml_energy(ceni_nvml_device device, uint64_t *millijoules, ceni
  * CEN_ERR_UNSUPPORTED. */
 cen_status ceni_nvml_pcie(ceni_nvml_device device, unsigned *generation, unsigned *width,
                           ceni_nvml_why *why);
+/* Counters of a device between two samples (GPM: Hopper and later). Whether it has them:
+ * CEN_ERR_UNSUPPORTED if not. */
+cen_status ceni_nvml_counts(ceni_nvml_device device, ceni_nvml_why *why);
+/* A sample's place; good until the process forks. CEN_ERR_HOST_MEMORY. */
+typedef void *ceni_nvml_sample;
+cen_status ceni_nvml_sample_make(ceni_nvml_sample *sample, ceni_nvml_why *why);
+void ceni_nvml_sample_free(ceni_nvml_sample sample);
+cen_status ceni_nvml_sample_take(ceni_nvml_device device, ceni_nvml_sample sample,
+                                 ceni_nvml_why *why);
+/* Values of `count` metrics, by the library's numbers, from one sample to a later one; NAN: it does
+ * not tell. count: up to 64. */
+cen_status ceni_nvml_sample_compare(ceni_nvml_sample first, ceni_nvml_sample second,
+                                    const unsigned *ids, size_t count, double *values,
+                                    ceni_nvml_why *why);
 /* The name that the driver has of a process; false: none. */
 bool ceni_nvml_program(int pid, char *name, size_t size);
 

@@ -8,6 +8,7 @@
 
 #include "cenote/device.h"
 #include "cenote/probe.h"
+#include "cenote/profile.h"
 
 /* How often each figure is measured. */
 enum { CENI_SAMPLES = 5 };
@@ -78,6 +79,9 @@ size_t ceni_steps_find(const cen_probe_step *steps, size_t count, uint64_t *ends
 
 /* The name of the n-th level of caches, from 0. */
 const char *ceni_cache_name(size_t n);
+
+/* Joins neighbours among the moments of a sampled device (sampler.c); how many are left. */
+size_t ceni_moments_join(cen_sample_moment *moments, size_t count);
 
 /* Measures the host. root: of the system's tree, "" save in tests. */
 typedef struct ceni_host_probe {

@@ -1,12 +1,10 @@
 /* Where a probe's results are, their bytes, and what others look up in them. */
 #include "probe/results.h"
 
-#include "base/fault.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,42 +49,6 @@ cen_status cen_probe_path(char *path, size_t size) {
     return CEN_OK;
 }
 
-/* One read that is carried on after a signal. */
-static ssize_t read_some(int fd, char *to, size_t size) {
-    ssize_t got;
-    do {
-        got = ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1) : read(fd, to, size);
-    } while (got < 0 && errno == EINTR);
-    return got;
-}
-
-static cen_status read_all(const char *path, int fd, char **data, size_t *size) {
-    char *bytes = NULL;
-    size_t capacity = 0, held = 0;
-    for (;;) {
-        if (ceni_grow(&bytes, &capacity, held + 4096, 1)) {
-            ceni_free(bytes);
-            return ceni_fail(CEN_ERR_HOST_MEMORY, "%s: no memory for its bytes", path);
-        }
-        ssize_t got = read_some(fd, bytes + held, capacity - held);
-        if (got < 0) {
-            int error = errno;
-            ceni_free(bytes);
-            return ceni_fail(CEN_ERR_IO, "%s: reading failed: %s", path, strerror(error));
-        }
-        held += (size_t)got;
-        if (!got) {
-            *data = bytes;
-            *size = held;
-            return CEN_OK;
-        }
-        if (held > CENI_RESULTS_BYTES) {
-            ceni_free(bytes);
-            return ceni_fail(CEN_ERR_FORMAT, "%s: longer than the limit of 16 MiB", path);
-        }
-    }
-}
-
 cen_status cen_probe_load(const char *path, cen_probe **probe) {
     char kept[4096];
     if (!probe) {
@@ -99,15 +61,9 @@ cen_status cen_probe_load(const char *path, cen_probe **probe) {
         }
         path = kept;
     }
-    int fd = ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1) : open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return ceni_fail(errno == ENOENT ? CEN_ERR_NOT_FOUND : CEN_ERR_IO,
-                         "%s: cannot be opened: %s", path, strerror(errno));
-    }
     char *data = NULL;
     size_t size = 0;
-    cen_status status = read_all(path, fd, &data, &size);
-    close(fd);
+    cen_status status = ceni_file_read(path, CENI_RESULTS_BYTES, &data, &size);
     if (!status) {
         status = cen_probe_load_memory(path, data, size, probe);
         ceni_free(data);

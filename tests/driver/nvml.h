@@ -32,6 +32,25 @@ typedef struct nvml_process {
     unsigned gpu_instance, compute_instance;
 } nvml_process;
 
+/* The counters of a device between two samples, and how many metrics one call may ask for. */
+typedef struct nvml_gpm_metric {
+    unsigned metric, result;
+    double value;
+    struct {
+        char *short_name, *long_name, *unit;
+    } info;
+} nvml_gpm_metric;
+
+typedef struct nvml_gpm_metrics {
+    unsigned version, count;
+    struct nvml_sample *first, *second;
+    nvml_gpm_metric metrics[333];
+} nvml_gpm_metrics;
+
+typedef struct nvml_gpm_support {
+    unsigned version, supported;
+} nvml_gpm_support;
+
 EXPORT nvml_result nvmlInit_v2(void);
 EXPORT nvml_result nvmlShutdown(void);
 EXPORT const char *nvmlErrorString(nvml_result result);
@@ -52,6 +71,11 @@ EXPORT nvml_result nvmlDeviceGetTotalEnergyConsumption(nvml_device_handle device
 EXPORT nvml_result nvmlDeviceGetMaxPcieLinkGeneration(nvml_device_handle device,
                                                       unsigned *generation);
 EXPORT nvml_result nvmlDeviceGetMaxPcieLinkWidth(nvml_device_handle device, unsigned *lanes);
+EXPORT nvml_result nvmlGpmQueryDeviceSupport(nvml_device_handle device, nvml_gpm_support *support);
+EXPORT nvml_result nvmlGpmSampleAlloc(struct nvml_sample **sample);
+EXPORT nvml_result nvmlGpmSampleFree(struct nvml_sample *sample);
+EXPORT nvml_result nvmlGpmSampleGet(nvml_device_handle device, struct nvml_sample *sample);
+EXPORT nvml_result nvmlGpmMetricsGet(nvml_gpm_metrics *metrics);
 EXPORT nvml_result nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length);
 
 #undef EXPORT

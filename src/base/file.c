@@ -1,0 +1,58 @@
+#include "base/file.h"
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+/* One read that is carried on after a signal. */
+static ssize_t read_some(int fd, char *to, size_t size) {
+    ssize_t got;
+    do {
+        got = ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1) : read(fd, to, size);
+    } while (got < 0 && errno == EINTR);
+    return got;
+}
+
+static cen_status read_all(const char *path, int fd, size_t limit, char **data, size_t *size) {
+    char *bytes = NULL;
+    size_t capacity = 0, held = 0;
+    for (;;) {
+        if (ceni_grow(&bytes, &capacity, held + 4096, 1)) {
+            ceni_free(bytes);
+            return ceni_fail(CEN_ERR_HOST_MEMORY, "%s: no memory for its bytes", path);
+        }
+        ssize_t got = read_some(fd, bytes + held, capacity - held);
+        if (got < 0) {
+            int error = errno;
+            ceni_free(bytes);
+            return ceni_fail(CEN_ERR_IO, "%s: reading failed: %s", path, strerror(error));
+        }
+        held += (size_t)got;
+        if (!got) {
+            *data = bytes;
+            *size = held;
+            return CEN_OK;
+        }
+        if (held > limit) {
+            ceni_free(bytes);
+            return ceni_fail(CEN_ERR_FORMAT, "%s: longer than the limit of %zu MiB", path,
+                             limit >> 20);
+        }
+    }
+}
+
+cen_status ceni_file_read(const char *path, size_t limit, char **data, size_t *size) {
+    int fd = ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1) : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return ceni_fail(errno == ENOENT ? CEN_ERR_NOT_FOUND : CEN_ERR_IO,
+                         "%s: cannot be opened: %s", path, strerror(errno));
+    }
+    cen_status status = read_all(path, fd, limit, data, size);
+    close(fd);
+    return status;
+}

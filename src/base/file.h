@@ -1,0 +1,14 @@
+/* Files that are read whole. */
+#ifndef CENI_FILE_H
+#define CENI_FILE_H
+
+#include <stddef.h>
+
+#include "cenote/status.h"
+
+/* Reads all of a file, which the caller frees with ceni_free; a pipe will do. CEN_ERR_NOT_FOUND:
+ * there is none; CEN_ERR_IO; CEN_ERR_FORMAT: it is longer than `limit` bytes, a whole number of
+ * MiB; CEN_ERR_HOST_MEMORY. Messages begin with the path. */
+cen_status ceni_file_read(const char *path, size_t limit, char **data, size_t *size);
+
+#endif
