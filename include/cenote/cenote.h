@@ -14,6 +14,7 @@
 #include "cenote/movable.h"
 #include "cenote/pool.h"
 #include "cenote/probe.h"
+#include "cenote/product.h"
 #include "cenote/roofline.h"
 #include "cenote/share.h"
 #include "cenote/snapshot.h"
