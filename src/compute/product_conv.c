@@ -7,6 +7,9 @@
 
 typedef unsigned long long ull;
 
+/* So that what is added to a place of the input stays a place (kernels/product.cuh). */
+enum { SIDE_MAX = 1 << 30 };
+
 static cen_status check_size(const cen_conv *conv) {
     if (!conv) {
         return ceni_fail(CEN_ERR_INVALID, "conv: conv is NULL");
@@ -32,9 +35,9 @@ static cen_status output_side(const cen_conv *c, int axis, uint32_t *side) {
     if (!filter) {
         return ceni_fail(CEN_ERR_INVALID, "conv: the filter has no %s", names[axis]);
     }
-    if (c->padding[axis] > INT32_MAX || padded > INT32_MAX || span > INT32_MAX) {
+    if (padded >= SIDE_MAX || span >= SIDE_MAX) {
         return ceni_fail(CEN_ERR_UNSUPPORTED,
-                         "conv: %s: %llu of input and padding, a filter over %llu; less than 2^31",
+                         "conv: %s: %llu of input and padding, a filter over %llu; less than 2^30",
                          names[axis], (ull)padded, (ull)span);
     }
     if (span > padded) {

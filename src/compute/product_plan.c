@@ -193,8 +193,7 @@ static cen_status launch(cen_device *device, const ceni_product_task *task,
 
 /* Kernels that need tensor maps are left out where the driver has none. */
 static cen_status launch_first(cen_device *device, const ceni_product_task *task,
-                               const cen_product_kernel *kernels, size_t count,
-                               cen_stream stream) {
+                               const cen_product_kernel *kernels, size_t count, cen_stream stream) {
     cen_status status = CEN_ERR_UNSUPPORTED;
     size_t i = 0;
     for (; status == CEN_ERR_UNSUPPORTED && i + 1 < count && mapped(&kernels[i]); i++) {

@@ -1,5 +1,5 @@
-/* What the tests of products share: matrices with guards and padding that must not be touched, fresh
- * random numbers, a reference in double precision, and each kernel in turn.
+/* What the tests of products share: matrices with guards and padding that must not be touched,
+ * fresh random numbers, a reference in double precision, and each kernel in turn.
  *
  * What surrounds an operand is NaN: a kernel that reads beyond a row spoils its result. What
  * surrounds a result is a pattern that is looked for afterwards. CENOTE_TEST_SEED repeats a run. */
@@ -202,8 +202,8 @@ static inline void print_trial(const trial *t, const char *kernel, char text[256
              "%d %d %d %d %d offset %d %d %d %d %d %d",
              kernel, (unsigned long long)t->m, (unsigned long long)t->n, (unsigned long long)t->k,
              cen_dtype_name(t->in), cen_dtype_name(t->out), t->transpose_a ? " A'" : "",
-             t->transpose_b ? " B'" : "", (double)t->alpha, (double)t->beta,
-             t->bias ? " bias" : "", t->residual ? " residual" : "", t->row_scale ? " rows" : "",
+             t->transpose_b ? " B'" : "", (double)t->alpha, (double)t->beta, t->bias ? " bias" : "",
+             t->residual ? " residual" : "", t->row_scale ? " rows" : "",
              t->col_scale ? " cols" : "", t->in_place ? " in place" : "", (int)t->activation,
              (int)t->extra[0], (int)t->extra[1], (int)t->extra[2], (int)t->extra[3],
              (int)t->extra[4], (int)t->offset[0], (int)t->offset[1], (int)t->offset[2],
@@ -374,10 +374,10 @@ static inline trial plain_trial(uint64_t m, uint64_t n, uint64_t k, int types) {
                    .out = product_types[types][1],
                    .bias_type = CEN_FP32,
                    /* INT8 is large: its products would leave FP16 */
-                   .alpha = product_types[types][0] == CEN_INT8 &&
-                                    product_types[types][1] != CEN_INT32
-                                ? 0x1p-14f
-                                : 1};
+                   .alpha =
+                       product_types[types][0] == CEN_INT8 && product_types[types][1] != CEN_INT32
+                           ? 0x1p-14f
+                           : 1};
 }
 
 #endif

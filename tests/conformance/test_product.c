@@ -6,7 +6,8 @@ static const fixture *fixture_of(void **state) {
     return *state;
 }
 
-/* Each transposition and type at shapes of up to 40; which of them are met changes with the seed. */
+/* Each transposition and type at shapes of up to 40; which of them are met changes with the seed.
+ */
 static void small_shapes_are_exact(void **state) {
     arena a = arena_make(fixture_of(state)->device);
     for (int round = 0; round < 12; round++) {

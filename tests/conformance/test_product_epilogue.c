@@ -129,8 +129,8 @@ static void large_values_end_as_they_should(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    SUITE_TEST(combinations_are_exact),     SUITE_TEST(combinations_of_large_ones_are_exact),
-    SUITE_TEST(without_beta_c_is_not_read), SUITE_TEST(nan_stays_nan),
+    SUITE_TEST(combinations_are_exact),          SUITE_TEST(combinations_of_large_ones_are_exact),
+    SUITE_TEST(without_beta_c_is_not_read),      SUITE_TEST(nan_stays_nan),
     SUITE_TEST(large_values_end_as_they_should),
 };
 
