@@ -13,14 +13,25 @@ enum { ROWS = 32, COLS = 64, DEPTH = 128 };
 
 typedef union number {
     float f;
-    int32_t i;
+    uint32_t u; /* a whole number, in two's complement */
 } number;
 
 typedef struct work {
     ceni_product_args p;
     const ceni_conv_args *conv; /* NULL: a plain product */
-    bool whole;                 /* numbers are int32_t */
-    number a[ROWS][DEPTH], b[DEPTH][COLS], sums[ROWS][COLS];
+    bool whole;                 /* numbers are whole */
+    union {
+        float f[ROWS][DEPTH];
+        uint32_t u[ROWS][DEPTH];
+    } a;
+    union {
+        float f[DEPTH][COLS];
+        uint32_t u[DEPTH][COLS];
+    } b;
+    union {
+        float f[ROWS][COLS];
+        uint32_t u[ROWS][COLS];
+    } sums;
 } work;
 
 static float read_float(uint64_t base, uint8_t type, uint64_t index) {
@@ -37,7 +48,7 @@ static float read_float(uint64_t base, uint8_t type, uint64_t index) {
 
 static number read_number(const work *w, uint64_t base, uint64_t index) {
     if (w->whole) {
-        return (number){.i = ((const int8_t *)(uintptr_t)base)[index]};
+        return (number){.u = (uint32_t)((const int8_t *)(uintptr_t)base)[index]};
     }
     return (number){.f = read_float(base, w->p.input, index)};
 }
@@ -58,15 +69,15 @@ static number gather(const work *w, uint32_t row, uint32_t k) {
     return read_number(w, w->p.a, pixel * c->channels + k % c->channels);
 }
 
+/* The bits of either are the other's: one store serves both. */
 static void load_a(work *w, uint32_t row, uint32_t rows, uint32_t k, uint32_t depth) {
     const ceni_product_args *p = &w->p;
     for (uint32_t i = 0; i < rows; i++) {
         for (uint32_t j = 0; j < depth; j++) {
             uint64_t r = (uint64_t)row + i, c = (uint64_t)k + j;
-            w->a[i][j] =
-                w->conv ? gather(w, row + i, k + j)
-                        : read_number(w, p->a,
-                                      p->transpose_a ? c * p->a_stride + r : r * p->a_stride + c);
+            uint64_t at = p->transpose_a ? c * p->a_stride + r : r * p->a_stride + c;
+            number x = w->conv ? gather(w, row + i, k + j) : read_number(w, p->a, at);
+            w->a.u[i][j] = x.u;
         }
     }
 }
@@ -77,34 +88,37 @@ static void load_b(work *w, uint32_t k, uint32_t depth, uint32_t col, uint32_t c
     for (uint32_t i = 0; i < depth; i++) {
         for (uint32_t j = 0; j < COLS; j++) {
             uint64_t r = (uint64_t)k + i, c = (uint64_t)col + j;
-            w->b[i][j] =
-                j < cols ? read_number(w, p->b,
-                                       p->transpose_b ? c * p->b_stride + r : r * p->b_stride + c)
-                         : (number){0};
+            uint64_t at = p->transpose_b ? c * p->b_stride + r : r * p->b_stride + c;
+            w->b.u[i][j] = j < cols ? read_number(w, p->b, at).u : 0;
         }
+    }
+}
+
+static void add_row(float *restrict sums, float a, const float *restrict b) {
+    for (uint32_t j = 0; j < COLS; j++) {
+        sums[j] += a * b[j];
     }
 }
 
 static void multiply(work *w, uint32_t rows, uint32_t depth) {
     for (uint32_t i = 0; i < rows; i++) {
         for (uint32_t k = 0; k < depth; k++) {
-            float a = w->a[i][k].f;
-            for (uint32_t j = 0; j < COLS; j++) {
-                w->sums[i][j].f += a * w->b[k][j].f;
-            }
+            add_row(w->sums.f[i], w->a.f[i][k], w->b.f[k]);
         }
     }
 }
 
 /* Sums go round at 2^31, as the device's do. */
+static void add_whole_row(uint32_t *restrict sums, uint32_t a, const uint32_t *restrict b) {
+    for (uint32_t j = 0; j < COLS; j++) {
+        sums[j] += a * b[j];
+    }
+}
+
 static void multiply_whole(work *w, uint32_t rows, uint32_t depth) {
     for (uint32_t i = 0; i < rows; i++) {
         for (uint32_t k = 0; k < depth; k++) {
-            int32_t a = w->a[i][k].i;
-            for (uint32_t j = 0; j < COLS; j++) {
-                uint32_t sum = (uint32_t)w->sums[i][j].i + (uint32_t)(a * w->b[k][j].i);
-                memcpy(&w->sums[i][j].i, &sum, sizeof sum);
-            }
+            add_whole_row(w->sums.u[i], w->a.u[i][k], w->b.u[k]);
         }
     }
 }
@@ -136,16 +150,16 @@ static void write_out(const ceni_product_args *p, uint64_t index, float value) {
     }
 }
 
-static void finish(const work *w, number sum, uint64_t row, uint64_t col) {
+static void finish(const work *w, uint32_t sum, uint64_t row, uint64_t col) {
     const ceni_product_args *p = &w->p;
     const float *row_scale = (const float *)(uintptr_t)p->row_scale;
     const float *col_scale = (const float *)(uintptr_t)p->col_scale;
     uint64_t index = row * p->d_stride + col;
     if (p->output == CEN_INT32) {
-        ((int32_t *)(uintptr_t)p->d)[index] = sum.i;
+        ((uint32_t *)(uintptr_t)p->d)[index] = sum;
         return;
     }
-    float x = w->whole ? (float)sum.i : sum.f;
+    float x = w->whole ? (float)(int32_t)sum : ceni_float_of(sum);
     x *= row_scale ? p->alpha * row_scale[row] : p->alpha;
     x *= col_scale ? col_scale[col] : 1;
     x += p->beta != 0 ? p->beta * read_float(p->c, p->output, row * p->c_stride + col) : 0;
@@ -165,7 +179,7 @@ static void run(const ceni_product_args *p, const ceni_conv_args *conv) {
         uint32_t cols = least(p->n - col, COLS);
         for (uint32_t row = 0; row < p->m; row += ROWS) {
             uint32_t rows = least(p->m - row, ROWS);
-            memset(w.sums, 0, sizeof w.sums);
+            memset(&w.sums, 0, sizeof w.sums);
             for (uint32_t k = 0; k < p->k; k += DEPTH) {
                 uint32_t depth = least(p->k - k, DEPTH);
                 load_a(&w, row, rows, k, depth);
@@ -173,7 +187,7 @@ static void run(const ceni_product_args *p, const ceni_conv_args *conv) {
                 (w.whole ? multiply_whole : multiply)(&w, rows, depth);
             }
             for (uint32_t i = 0; i < rows * cols; i++) {
-                finish(&w, w.sums[i / cols][i % cols], (uint64_t)row + i / cols,
+                finish(&w, w.sums.u[i / cols][i % cols], (uint64_t)row + i / cols,
                        (uint64_t)col + i % cols);
             }
         }

@@ -218,9 +218,9 @@ static inline operands operands_make(arena *a, const trial *t) {
                        t->offset[0]);
     o.b = twofold_make(a, t->in, t->transpose_b ? n : k, t->transpose_b ? k : n, t->extra[1],
                        t->offset[1]);
-    o.c = twofold_make(a, t->out, m, n, t->extra[2], t->offset[2]);
+    o.c = twofold_make(a, t->out, t->beta != 0 ? m : 0, n, t->extra[2], t->offset[2]);
     o.d = twofold_make(a, t->out, m, n, t->extra[3], t->offset[3]);
-    o.residual = twofold_make(a, t->out, m, n, t->extra[4], t->offset[4]);
+    o.residual = twofold_make(a, t->out, t->residual ? m : 0, n, t->extra[4], t->offset[4]);
     o.bias = twofold_make(a, t->bias_type, 1, n, 0, t->offset[5]);
     o.row_scale = twofold_make(a, CEN_FP32, 1, m, 0, t->offset[5]);
     o.col_scale = twofold_make(a, CEN_FP32, 1, n, 0, t->offset[5]);
@@ -293,7 +293,7 @@ static inline void prepare_result(arena *a, const trial *t, operands *o) {
 
 /* Of large results some rows; each element is looked at for being written, by being no NaN. */
 static inline void check_result(const trial *t, const operands *o, const char *text) {
-    uint64_t work = t->m * t->n * (t->k + 1), step = work > 1 << 24 ? (work >> 24) + 1 : 1;
+    uint64_t work = t->m * t->n * (t->k + 1), step = (work >> 22) + 1;
     for (uint64_t i = 0; i < t->m; i++) {
         bool look = i % step == below(step) || i + 1 == t->m;
         for (uint64_t j = 0; j < t->n; j++) {
