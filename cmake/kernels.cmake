@@ -30,7 +30,8 @@ add_custom_command(
   OUTPUT ${kernel_fatbin}
   COMMAND ${CENOTE_NVCC} -fatbin -std=c++17 -O3 --threads 2 -Werror all-warnings
           -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a
-          -I ${CMAKE_SOURCE_DIR}/src -MD -MF ${kernel_fatbin}.d -MT ${kernel_fatbin}
+          -I ${CMAKE_SOURCE_DIR}/src -I ${CMAKE_SOURCE_DIR}/include
+          -MD -MF ${kernel_fatbin}.d -MT ${kernel_fatbin}
           -o ${kernel_fatbin} ${kernel_unit}
   DEPENDS ${kernel_sources} ${kernel_unit}
   DEPFILE ${kernel_fatbin}.d

@@ -16,6 +16,7 @@
 #include "cenote/pool.h"
 #include "cenote/probe.h"
 #include "cenote/profile.h"
+#include "cenote/product.h"
 #include "cenote/roofline.h"
 #include "cenote/share.h"
 #include "cenote/snapshot.h"

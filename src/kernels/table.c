@@ -4,11 +4,20 @@
 
 #include "kernels/hierarchy.h"
 #include "kernels/memory.h"
+#include "kernels/product.h"
 
 #define SIZES(...)                                                                                 \
     (const uint8_t[]) {                                                                            \
         __VA_ARGS__                                                                                \
     }
+
+#define PRODUCT(name)                                                                              \
+    { name, 1, SIZES(sizeof(ceni_product_args)), ceni_twin_product, ceni_ranges_product }
+#define MAPPED(name)                                                                               \
+    { name, 3, SIZES(sizeof(ceni_product_args), 128, 128), ceni_twin_product, ceni_ranges_product }
+#define LAYOUTS(ROW, name) ROW(name "_nn"), ROW(name "_nt"), ROW(name "_tn"), ROW(name "_tt")
+#define CONV(name)                                                                                 \
+    { name, 1, SIZES(sizeof(ceni_conv_args)), ceni_twin_conv, ceni_ranges_conv }
 
 const ceni_kernel ceni_kernels[] = {
     {"cen_fill_u32", 3, SIZES(8, 4, 8), ceni_twin_fill_u32, ceni_ranges_fill_u32},
@@ -27,6 +36,20 @@ const ceni_kernel ceni_kernels[] = {
     {"cen_triad", 6, SIZES(8, 8, 8, 4, 8, 8), ceni_twin_triad, ceni_ranges_triad},
     {"cen_fma", 2, SIZES(8, 8), ceni_twin_fma, ceni_ranges_fma},
     {"cen_fma_chain", 2, SIZES(8, 8), ceni_twin_fma_chain, ceni_ranges_fma_chain},
+    PRODUCT("cen_product_naive"),
+    PRODUCT("cen_product_coalesced"),
+    PRODUCT("cen_product_shared"),
+    LAYOUTS(PRODUCT, "cen_product_fp32"),
+    LAYOUTS(PRODUCT, "cen_product_mma_bf16"),
+    LAYOUTS(PRODUCT, "cen_product_mma_fp16"),
+    PRODUCT("cen_product_mma_int8"),
+    LAYOUTS(MAPPED, "cen_product_wgmma_bf16"),
+    LAYOUTS(MAPPED, "cen_product_wgmma_fp16"),
+    LAYOUTS(MAPPED, "cen_product_wgmma128_bf16"),
+    LAYOUTS(MAPPED, "cen_product_wgmma128_fp16"),
+    CONV("cen_conv_fp32"),
+    CONV("cen_conv_mma_bf16"),
+    CONV("cen_conv_mma_fp16"),
     {0},
 };
 

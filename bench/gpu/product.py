@@ -1,0 +1,349 @@
+#!/usr/bin/env python3
+"""Products and convolutions beside what PyTorch has for them: cuBLAS, cuBLASLt and cuDNN.
+
+Each case is checked first, against float64 on some of its rows, and timed by CUDA events on PyTorch's own stream, on
+random data, in turns with its peers. Sections run one by one, each in a process of its own that may take --limit
+seconds: a kernel that never ends or faults costs its section alone. A case's name is its row in the results.
+
+usage: CENOTE_LIBRARY=build/libcenote.so.0.1 bench/gpu/product.py [--only SECTION...] [--json FILE]
+Sections: ladder fp32 half layouts epilogue int8 odd conv. Prints {"name", "figures"} as docs/formats/bench-results.md
+has them, and to standard error a line a case. Exits with 1 if a section failed, 77 where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from common import write_json
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "python"))
+
+SECTIONS = ("ladder", "fp32", "half", "layouts", "epilogue", "int8", "odd", "conv")
+# Operations of one multiprocessor of compute capability 9.0 in a cycle: CUDA C++ Programming Guide, "Throughput of
+# Native Arithmetic Instructions", and the tensor cores' by the H100 white paper.
+OPERATIONS = {"fp32": 256, "bf16": 4096, "fp16": 4096, "int8": 8192}
+# ||ours - exact|| / ||exact|| that passes.
+TOLERANCE = {"fp32": 1e-5, "bf16": 5e-3, "fp16": 1e-3, "int32": 0}
+CHECKED_ROWS = 128
+# 3 x 3 and 1 x 1 of ResNet-50 and its first layer: channels, filters, side of the filter, stride, side of the image.
+RESNET = ((3, 64, 7, 2, 224), (64, 64, 1, 1, 56), (64, 64, 3, 1, 56), (64, 256, 1, 1, 56), (256, 128, 1, 1, 56),
+          (128, 128, 3, 2, 56), (128, 128, 3, 1, 28), (512, 256, 1, 1, 28), (256, 256, 3, 1, 14), (1024, 512, 1, 1, 14),
+          (512, 512, 3, 1, 7), (512, 2048, 1, 1, 7))
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS, help="sections to run")
+    parser.add_argument("--limit", type=float, default=60, metavar="SECONDS", help="for one section")
+    parser.add_argument("--runs", type=int, default=30, help="timed runs of each case, at most")
+    parser.add_argument("--images", type=int, default=64, help="of a convolution")
+    parser.add_argument("--json", metavar="FILE", help="where the results go, too")
+    parser.add_argument("--section", choices=SECTIONS, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+class Bench:
+    """One section: its device, its clock, and the figures so far."""
+
+    def __init__(self, options):
+        import cenote
+        import torch
+        from cenote import _product
+
+        self.torch, self.lib, self.options = torch, _product, options
+        self.device = cenote.Device("cuda:0")
+        self.end = time.monotonic() + options.limit * 0.8
+        self.figures, self.failures = [], []
+        self.generator = torch.Generator("cuda").manual_seed(time.time_ns() % 2**31)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+        props = torch.cuda.get_device_properties(0)
+        clock = subprocess.run(["nvidia-smi", "-i", "0", "--query-gpu=clocks.max.sm", "--format=csv,noheader,nounits"],
+                               capture_output=True, text=True, check=True).stdout
+        self.cycles = props.multi_processor_count * float(clock) * 1e6
+        self.floor_reason = f"operations at the peak of {props.multi_processor_count} multiprocessors of {clock.strip()} MHz"
+
+    def late(self, what):
+        """Whether there is no time left for another case."""
+        if time.monotonic() < self.end:
+            return False
+        print(f"{what}: left out, the section's time is over", file=sys.stderr)
+        return True
+
+    def random(self, *shape, dtype):
+        torch = self.torch
+        if dtype == "int8":
+            return torch.randint(-128, 128, shape, dtype=torch.int8, device="cuda", generator=self.generator)
+        kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[dtype]
+        return torch.randn(shape, device="cuda", generator=self.generator).to(kind)
+
+    def name_of(self, tensor):
+        torch = self.torch
+        return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int8: "int8",
+                torch.int32: "int32"}[tensor.dtype]
+
+    def matrix(self, tensor):
+        """A cen_matrix of a tensor whose rows or columns lie together, and whether it is transposed."""
+        turned = tensor.stride(1) != 1
+        rows = tensor.t() if turned else tensor
+        assert rows.stride(1) == 1 or rows.shape[1] == 1
+        stride = max(rows.stride(0), rows.shape[1])
+        return self.lib.Matrix(rows.data_ptr(), rows.shape[0], rows.shape[1], stride,
+                               self.lib.DTYPES[self.name_of(tensor)]), turned
+
+    def product(self, a, b, d, *, kernel=None, bias=None, activation="none", residual=None):
+        lib = self.lib
+        (ma, turn_a), (mb, turn_b), (md, _) = self.matrix(a), self.matrix(b), self.matrix(d)
+        p = lib.Product(a=ma, b=mb, d=md, transpose_a=turn_a, transpose_b=turn_b, alpha=1,
+                        activation=lib.ACTIVATIONS[activation])
+        if bias is not None:
+            p.bias, p.bias_dtype = bias.data_ptr(), lib.DTYPES[self.name_of(bias)]
+        if residual is not None:
+            p.residual = self.matrix(residual)[0]
+        if kernel:
+            p.kernel = kernel.encode()
+        return p
+
+    def launch(self, task):
+        self.lib.run(self.device, task, self.torch.cuda.current_stream().cuda_stream)
+
+    def check(self, what, got, want, dtype):
+        """Of some rows; every element must have been written: `got` held NaN or -1 before."""
+        torch = self.torch
+        if not bool(torch.isfinite(got).all()):
+            self.failures.append(f"{what}: not all is written or finite")
+            return False
+        error = ((got[: want.shape[0]].double() - want).norm() / want.norm()).item()
+        if not error <= TOLERANCE[dtype]:
+            self.failures.append(f"{what}: an error of {error:.3g}, {TOLERANCE[dtype]:.3g} is allowed")
+            return False
+        return True
+
+    def time(self, calls):
+        """Microseconds of each call, in turns, so that the clock's drift meets all alike."""
+        torch = self.torch
+        for call in calls:
+            for _ in range(3):
+                call()
+        torch.cuda.synchronize()
+        samples = [[] for _ in calls]
+        for run in range(self.options.runs):
+            for call, into in zip(calls, samples):
+                start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                start.record()
+                call()
+                stop.record()
+                into.append((start, stop))
+            torch.cuda.synchronize()
+            if run >= 4 and time.monotonic() > self.end:
+                break
+        return [[start.elapsed_time(stop) * 1e3 for start, stop in pairs] for pairs in samples]
+
+    def usable(self, what, name, call):
+        """Whether this PyTorch has the peer, for these operands."""
+        try:
+            call()
+        except (RuntimeError, AttributeError) as error:
+            print(f"{what}: {name} is left out: {str(error).splitlines()[0]}", file=sys.stderr)
+            return False
+        return True
+
+    def report(self, what, ours, peers, operations, dtype):
+        """ours: a call. peers: a call by name; the first is the figure's peer."""
+        peers = {name: call for name, call in peers.items() if self.usable(what, name, call)}
+        samples = self.time([ours, *peers.values()])
+        middles = [{"median": sorted(s)[len(s) // 2], "spread": [min(s), max(s)]} for s in samples]
+        others = [{"name": name, **middle} for name, middle in zip(peers, middles[1:])]
+        floor = operations / (self.cycles * OPERATIONS[dtype]) * 1e6
+        figure = {"what": what, "unit": "us", **middles[0], "peer": others[0] if others else None, "also": others[1:],
+                  "floor": floor, "floor_reason": self.floor_reason}
+        self.figures.append(figure)
+        write_json(self.options.json, {"figures": self.figures})  # the next case may end the process
+        rate = operations / middles[0]["median"] / 1e6
+        beside = ", ".join(f"{o['name']} {o['median']:.1f}" for o in others)
+        print(f"{what}: {middles[0]['median']:.1f} us ({rate:.1f} TFLOP/s, {floor / middles[0]['median']:.0%} of the "
+              f"peak), {beside}", file=sys.stderr, flush=True)
+
+    def compare(self, what, a, b, dtype, *, out=None, kernel=None, peers=None, **more):
+        """A product of a and b beside torch.matmul, or `peers`."""
+        torch = self.torch
+        if self.late(what):
+            return
+        d = torch.full((a.shape[0], b.shape[1]), -1 if dtype == "int8" else float("nan"), device="cuda",
+                       dtype=out or (torch.int32 if dtype == "int8" else a.dtype))
+        task = self.product(a, b, d, kernel=kernel, **more)
+        taken = kernel or self.lib.kernels(self.device, task)[0]
+        self.launch(task)
+        want = a[:CHECKED_ROWS].double() @ b.double()
+        if more.get("bias") is not None:
+            want += more["bias"].double()
+        if more.get("activation") == "relu":
+            want = want.relu()
+        if more.get("activation") == "gelu_tanh":
+            want = torch.nn.functional.gelu(want, approximate="tanh")
+        if more.get("residual") is not None:
+            want += more["residual"][:CHECKED_ROWS].double()
+        if self.check(f"{what} by {taken}", d, want, self.name_of(d)):
+            del want
+            peer = torch.empty_like(d)
+            peers = peers or {"cuBLAS": lambda: torch.matmul(a, b, out=peer)}
+            self.report(f"{what}, {taken.removeprefix('cen_')}", lambda: self.launch(task), peers,
+                        2 * a.shape[0] * a.shape[1] * b.shape[1], dtype)
+
+
+def ladder(bench):
+    a, b = bench.random(2048, 2048, dtype="fp32"), bench.random(2048, 2048, dtype="fp32")
+    for rung in ("naive", "coalesced", "shared", "fp32_nn"):
+        bench.compare("fp32 2048^3", a, b, "fp32", kernel=f"cen_product_{rung}")
+
+
+def fp32(bench):
+    for side in (4096, 8192):
+        a, b = bench.random(side, side, dtype="fp32"), bench.random(side, side, dtype="fp32")
+        bench.compare(f"fp32 {side}^3", a, b, "fp32")
+        bench.compare(f"fp32 {side}^3, B transposed", a, b.t(), "fp32")
+
+
+def half(bench):
+    for side in (4096, 8192):
+        a, b = bench.random(side, side, dtype="bf16"), bench.random(side, side, dtype="bf16")
+        for kernel in ("wgmma", "wgmma128", "mma"):
+            bench.compare(f"bf16 {side}^3, B transposed", a, b.t(), "bf16", kernel=f"cen_product_{kernel}_bf16_nt")
+    a, b = bench.random(4096, 4096, dtype="fp16"), bench.random(4096, 4096, dtype="fp16")
+    bench.compare("fp16 4096^3", a, b, "fp16")
+
+
+def layouts(bench):
+    """Forward, and what goes backward: dX = dY W', dW = X' dY."""
+    side = 8192
+    a, b = bench.random(side, side, dtype="bf16"), bench.random(side, side, dtype="bf16")
+    for name, x, y in (("A B", a, b), ("A B'", a, b.t()), ("A' B", a.t(), b), ("A' B'", a.t(), b.t())):
+        bench.compare(f"bf16 {side}^3, {name}", x, y, "bf16")
+
+
+def epilogue(bench):
+    torch = bench.torch
+    functional = torch.nn.functional
+    for rows, cols, depth in ((4096, 4096, 4096), (8192, 8192, 8192), (8192, 14336, 4096)):
+        a, w = bench.random(rows, depth, dtype="bf16"), bench.random(cols, depth, dtype="bf16")
+        bias, b = bench.random(cols, dtype="bf16"), w.t()
+        peers = {
+            "cuBLAS with bias, GELU apart": lambda: functional.gelu(torch.addmm(bias, a, b), approximate="tanh"),
+            "cuBLASLt with bias and GELU": lambda: torch._addmm_activation(bias, a, b, use_gelu=True),
+            "cuBLAS alone": lambda: torch.matmul(a, b),
+        }
+        bench.compare(f"bf16 {rows} x {cols} x {depth}, bias, GELU", a, b, "bf16", peers=peers, bias=bias,
+                      activation="gelu_tanh")
+        residual = bench.random(rows, cols, dtype="bf16")
+        peers = {"cuBLAS with bias, residual apart": lambda: torch.addmm(bias, a, b).add_(residual)}
+        bench.compare(f"bf16 {rows} x {cols} x {depth}, bias, residual", a, b, "bf16", peers=peers, bias=bias,
+                      residual=residual)
+
+
+def int8(bench):
+    torch = bench.torch
+    for side in (4096, 8192):
+        a, b = bench.random(side, side, dtype="int8"), bench.random(side, side, dtype="int8").t()
+        bench.compare(f"int8 {side}^3, B transposed", a, b, "int8",
+                      peers={"torch._int_mm": lambda: torch._int_mm(a, b)})
+
+
+def odd(bench):
+    """What no 16 bytes fit, what has few rows, and a vocabulary."""
+    for rows, cols, depth in ((4097, 4095, 4099), (4096, 4104, 4088), (16, 4096, 4096), (100, 3000, 5000),
+                              (8192, 50257, 1024)):
+        a, b = bench.random(rows, depth, dtype="bf16"), bench.random(depth, cols, dtype="bf16")
+        bench.compare(f"bf16 {rows} x {cols} x {depth}", a, b, "bf16")
+    a, b = bench.random(4097, 4099, dtype="fp32"), bench.random(4099, 4095, dtype="fp32")
+    bench.compare("fp32 4097 x 4095 x 4099", a, b, "fp32")
+
+
+def conv_case(bench, layer, dtype):
+    torch, lib = bench.torch, bench.lib
+    channels, filters, side, stride, image = layer
+    images, pad, last = bench.options.images, side // 2, torch.channels_last
+    x = bench.random(images, channels, image, image, dtype=dtype).contiguous(memory_format=last)
+    w = bench.random(filters, channels, side, side, dtype=dtype).contiguous(memory_format=last)
+    bias = bench.random(filters, dtype=dtype)
+    out = (image + 2 * pad - side) // stride + 1
+    y = torch.full((images, out, out, filters), float("nan"), device="cuda", dtype=x.dtype)
+    task = lib.Conv(dtype=lib.DTYPES[dtype], input=x.data_ptr(), weight=w.data_ptr(), output=y.data_ptr(),
+                    bias=bias.data_ptr(), bias_dtype=lib.DTYPES[dtype], images=images, height=image, width=image,
+                    channels=channels, filters=filters, filter_height=side, filter_width=side, stride=(stride, stride),
+                    padding=(pad, pad), activation=lib.ACTIVATIONS["relu"])
+    what = f"{dtype} conv {channels} to {filters}, {side} x {side} by {stride}, {images} of {image} x {image}"
+    if bench.late(what):
+        return
+    bench.launch(task)
+    functional = torch.nn.functional
+    want = functional.conv2d(x[:2].double(), w.double(), bias.double(), stride, pad).relu().permute(0, 2, 3, 1)
+    if bench.check(what, y.flatten(0, 2), want.reshape(-1, filters), dtype):
+        peers = {
+            "cuDNN, fused": lambda: torch.cudnn_convolution_relu(x, w, bias, (stride,) * 2, (pad,) * 2, (1, 1), 1),
+            "cuDNN, ReLU apart": lambda: functional.conv2d(x, w, bias, stride, pad).relu_(),
+        }
+        operations = 2 * images * out * out * filters * channels * side * side
+        bench.report(what, lambda: bench.launch(task), peers, operations, dtype)
+
+
+def conv(bench):
+    bench.torch.backends.cudnn.benchmark = True
+    for layer in RESNET:
+        conv_case(bench, layer, "bf16")
+    for layer in RESNET[2:4]:
+        conv_case(bench, layer, "fp32")
+
+
+def run_section(options):
+    bench = Bench(options)
+    globals()[options.section](bench)
+    bench.torch.cuda.synchronize()
+    for failure in bench.failures:
+        print(f"WRONG {failure}", file=sys.stderr)
+    return 1 if bench.failures else 0
+
+
+def run_apart(options, section, folder):
+    """A section in a process of its own: its figures, and whether all went well."""
+    file = Path(folder) / f"{section}.json"
+    command = [sys.executable, __file__, "--section", section, "--json", str(file), "--limit", str(options.limit),
+               "--runs", str(options.runs), "--images", str(options.images)]
+    try:
+        status = subprocess.run(command, timeout=options.limit + 30, check=False).returncode
+    except subprocess.TimeoutExpired:
+        status = "no end within its time"
+    if status:
+        print(f"FAILED {section}: {status}", file=sys.stderr, flush=True)
+    return json.loads(file.read_text())["figures"] if file.exists() else [], not status
+
+
+def main():
+    options = arguments()
+    import torch
+
+    if not torch.cuda.is_available():
+        print("product: skipped: there is no GPU", file=sys.stderr)
+        raise SystemExit(77)
+    if options.section:
+        raise SystemExit(run_section(options))
+    figures, well = [], True
+    with tempfile.TemporaryDirectory() as folder:
+        for section in options.only:
+            more, good = run_apart(options, section, folder)
+            figures += more
+            well = well and good
+    result = {"name": "product", "figures": figures}
+    if options.json:
+        write_json(options.json, result)
+    print(json.dumps(result, indent=1))
+    raise SystemExit(0 if well else 1)
+
+
+if __name__ == "__main__":
+    main()

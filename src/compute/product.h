@@ -1,0 +1,38 @@
+/* Products, once their arguments are checked: which kernel, and the launch. */
+#ifndef CENI_COMPUTE_PRODUCT_H
+#define CENI_COMPUTE_PRODUCT_H
+
+#include "cenote/product.h"
+#include "kernels/product.h"
+
+enum { CENI_PRODUCT_KERNELS_MAX = 16 };
+
+/* A product or convolution in a kernel's own terms. */
+typedef struct ceni_product_task {
+    ceni_conv_args conv; /* .product alone, unless `is_conv` */
+    bool is_conv;
+    const char *kernel; /* NULL: the best */
+} ceni_product_task;
+
+/* All that can do the task on this device, the best first; 0: there is nothing to do. */
+size_t ceni_product_plan(const cen_device *device, const ceni_product_task *task,
+                         cen_product_kernel kernels[CENI_PRODUCT_KERNELS_MAX]);
+
+cen_status ceni_product_list(cen_device *device, const ceni_product_task *task,
+                             cen_product_kernel *kernels, size_t capacity, size_t *count);
+cen_status ceni_product_launch(cen_device *device, const ceni_product_task *task,
+                               cen_stream stream);
+
+/* Whether the accesses of CENI_WIDE_D are allowed; sets the flag. D, C, residual, bias and column
+ * scales are in args. */
+void ceni_product_widen(ceni_product_args *args);
+
+/* A vector of `count` elements that D, the named matrix, has to lie apart from; addr 0: none. */
+cen_status ceni_product_vector(cen_addr addr, cen_dtype dtype, uint64_t count, const char *name,
+                               const cen_matrix *d, const char *d_name);
+/* bias_dtype must be that of D or FP32. */
+cen_status ceni_product_bias(cen_addr bias, cen_dtype dtype, uint64_t count, const cen_matrix *d,
+                             const char *d_name);
+cen_status ceni_product_activation(cen_activation activation);
+
+#endif

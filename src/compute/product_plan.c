@@ -1,0 +1,230 @@
+/* Which kernels can do a product, in which order, and their launches. */
+#include "compute/product.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "dev/dev.h"
+
+static uint32_t tiles_of(uint32_t elements, uint32_t tile) {
+    return elements / tile + (elements % tile != 0);
+}
+
+/* Blocks for tiles of `rows` x `cols`; 0: more than a grid has. */
+static uint32_t blocks_of(const ceni_product_args *p, uint32_t rows, uint32_t cols) {
+    uint64_t blocks = (uint64_t)tiles_of(p->m, rows) * tiles_of(p->n, cols);
+    return blocks <= INT32_MAX ? (uint32_t)blocks : 0;
+}
+
+typedef struct list {
+    const ceni_product_args *args;
+    cen_product_kernel *kernels;
+    size_t count;
+} list;
+
+static void add(list *l, const char *name, const uint32_t tile[3], uint32_t stages,
+                uint32_t threads, uint32_t shared_bytes) {
+    uint32_t blocks = blocks_of(l->args, tile[0], tile[1]);
+    if (blocks) {
+        l->kernels[l->count++] = (cen_product_kernel){
+            name, {tile[0], tile[1], tile[2]}, stages, blocks, threads, shared_bytes};
+    }
+}
+
+/* The kernel `base` of the layouts that lie in memory: BASE_nn and so on, which the table has. */
+static const char *layout(const ceni_product_args *p, const char *const names[4]) {
+    return names[(p->transpose_a ? 2 : 0) + (p->transpose_b ? 1 : 0)];
+}
+
+#define LAYOUTS(base)                                                                              \
+    (const char *const[4]) {                                                                       \
+        base "_nn", base "_nt", base "_tn", base "_tt"                                             \
+    }
+
+static void add_fp32(list *l) {
+    static const uint32_t tile[3] = {CENI_SIMT_TILE, CENI_SIMT_TILE, CENI_FP32_DEPTH};
+    static const uint32_t rung[3] = {CENI_LADDER_TILE, CENI_LADDER_TILE, CENI_LADDER_TILE};
+    static const uint32_t element[3] = {CENI_LADDER_TILE, CENI_LADDER_TILE, 1};
+    const uint32_t threads = CENI_LADDER_TILE * CENI_LADDER_TILE;
+    add(l, layout(l->args, LAYOUTS("cen_product_fp32")), tile, 2, CENI_TILE_THREADS,
+        CENI_FP32_SHARED);
+    add(l, "cen_product_shared", rung, 1, threads, 2 * threads * (uint32_t)sizeof(float));
+    add(l, "cen_product_coalesced", element, 1, threads, 0);
+    add(l, "cen_product_naive", element, 1, threads, 0);
+}
+
+static void add_mma(list *l, const char *name, uint32_t size) {
+    const uint32_t tile[3] = {CENI_SIMT_TILE, CENI_SIMT_TILE, CENI_MMA_ROW_BYTES / size};
+    add(l, name, tile, CENI_MMA_STAGES, CENI_TILE_THREADS, CENI_MMA_SHARED);
+}
+
+/* Rows that a box of columns can be copied from. */
+static bool mappable(const ceni_product_args *p) {
+    return p->k && (p->wide & CENI_WIDE_A) && (p->wide & CENI_WIDE_B) &&
+           p->a_stride < UINT64_C(1) << 39 && p->b_stride < UINT64_C(1) << 39;
+}
+
+/* Rounds of all multiprocessors, times the columns that each does in one. */
+static uint64_t wgmma_time(const cen_device *device, const ceni_product_args *p, uint32_t cols) {
+    uint32_t multiprocessors = device->multiprocessors ? device->multiprocessors : 1;
+    return (uint64_t)tiles_of(blocks_of(p, CENI_WGMMA_ROWS, cols), multiprocessors) * cols;
+}
+
+static void add_wgmma(const cen_device *device, list *l, const char *name, uint32_t cols) {
+    const uint32_t tile[3] = {CENI_WGMMA_ROWS, cols, CENI_WGMMA_DEPTH};
+    size_t before = l->count;
+    add(l, name, tile, (uint32_t)CENI_WGMMA_STAGES(cols), CENI_WGMMA_THREADS,
+        (uint32_t)CENI_WGMMA_SHARED(cols));
+    if (l->count > before && device->multiprocessors &&
+        l->kernels[before].blocks > device->multiprocessors) {
+        l->kernels[before].blocks = device->multiprocessors;
+    }
+}
+
+static void add_half(const cen_device *device, list *l) {
+    const ceni_product_args *p = l->args;
+    bool bf16 = p->input == CEN_BF16;
+    if (device->compute_capability == 90 && device->backend->tensor_map && mappable(p)) {
+        const char *wide = bf16 ? layout(p, LAYOUTS("cen_product_wgmma_bf16"))
+                                : layout(p, LAYOUTS("cen_product_wgmma_fp16"));
+        const char *narrow = bf16 ? layout(p, LAYOUTS("cen_product_wgmma128_bf16"))
+                                  : layout(p, LAYOUTS("cen_product_wgmma128_fp16"));
+        bool wide_first = wgmma_time(device, p, 256) <= wgmma_time(device, p, 128);
+        add_wgmma(device, l, wide_first ? wide : narrow, wide_first ? 256 : 128);
+        add_wgmma(device, l, wide_first ? narrow : wide, wide_first ? 128 : 256);
+    }
+    add_mma(l,
+            bf16 ? layout(p, LAYOUTS("cen_product_mma_bf16"))
+                 : layout(p, LAYOUTS("cen_product_mma_fp16")),
+            2);
+}
+
+static void add_conv(list *l) {
+    static const uint32_t tile[3] = {CENI_SIMT_TILE, CENI_SIMT_TILE, CENI_FP32_DEPTH};
+    uint8_t type = l->args->input;
+    if (type == CEN_FP32) {
+        add(l, "cen_conv_fp32", tile, 2, CENI_TILE_THREADS,
+            CENI_FP32_SHARED + CENI_CONV_ROWS_SHARED);
+    } else {
+        add_mma(l, type == CEN_BF16 ? "cen_conv_mma_bf16" : "cen_conv_mma_fp16", 2);
+        l->kernels[0].shared_bytes += l->count ? CENI_CONV_ROWS_SHARED : 0;
+    }
+}
+
+size_t ceni_product_plan(const cen_device *device, const ceni_product_task *task,
+                         cen_product_kernel kernels[CENI_PRODUCT_KERNELS_MAX]) {
+    list l = {&task->conv.product, kernels, 0};
+    if (!l.args->m || !l.args->n) {
+        return 0;
+    }
+    if (task->is_conv) {
+        add_conv(&l);
+    } else if (l.args->input == CEN_FP32) {
+        add_fp32(&l);
+    } else if (l.args->input == CEN_INT8) {
+        add_mma(&l, "cen_product_mma_int8", 1);
+    } else {
+        add_half(device, &l);
+    }
+    return l.count;
+}
+
+static cen_status need_device(const cen_device *device) {
+    return device ? CEN_OK : ceni_fail(CEN_ERR_INVALID, "product: device is NULL");
+}
+
+cen_status ceni_product_list(cen_device *device, const ceni_product_task *task,
+                             cen_product_kernel *kernels, size_t capacity, size_t *count) {
+    cen_product_kernel all[CENI_PRODUCT_KERNELS_MAX];
+    cen_status status = need_device(device);
+    if (!status && (!count || (capacity && !kernels))) {
+        status = ceni_fail(CEN_ERR_INVALID, "product: %s is NULL", count ? "kernels" : "count");
+    }
+    if (status) {
+        return status;
+    }
+    size_t found = ceni_product_plan(device, task, all);
+    if (capacity) {
+        memcpy(kernels, all, (found < capacity ? found : capacity) * sizeof *kernels);
+    }
+    *count = found;
+    return CEN_OK;
+}
+
+/* A matrix as the copy engine brings it: boxes of 128 bytes along its rows. `mn`: what a tile has
+ * of it across the sum; `along`: rows lie along the sum. */
+static cen_status map_matrix(cen_device *device, const ceni_product_args *p, bool is_a, uint32_t mn,
+                             ceni_tensor_map *map) {
+    uint32_t outer = is_a ? p->m : p->n;
+    bool along = is_a ? !p->transpose_a : p->transpose_b;
+    const ceni_tiled tiled = {
+        .data = is_a ? p->a : p->b,
+        .stride = (is_a ? p->a_stride : p->b_stride) * 2,
+        .cols = along ? p->k : outer,
+        .rows = along ? outer : p->k,
+        .box_cols = 64,
+        .box_rows = along ? mn : CENI_WGMMA_DEPTH,
+        .dtype = (cen_dtype)p->input,
+    };
+    return ceni_dev_tensor_map(device, &tiled, map);
+}
+
+static bool mapped(const cen_product_kernel *kernel) {
+    return kernel->threads == CENI_WGMMA_THREADS;
+}
+
+static cen_status launch(cen_device *device, const ceni_product_task *task,
+                         const cen_product_kernel *kernel, cen_stream stream) {
+    const cen_launch shape = {
+        {kernel->blocks, 1, 1}, {kernel->threads, 1, 1}, kernel->shared_bytes};
+    ceni_product_args product = task->conv.product;
+    ceni_conv_args conv = task->conv;
+    ceni_tensor_map a, b;
+    void *args[] = {task->is_conv ? (void *)&conv : (void *)&product, &a, &b};
+    cen_status status = CEN_OK;
+    if (mapped(kernel)) {
+        status = map_matrix(device, &product, true, CENI_WGMMA_ROWS, &a);
+        status = status ? status : map_matrix(device, &product, false, kernel->tile[1], &b);
+    }
+    return status ? status
+                  : cen_kernel_launch(device, kernel->name, &shape, args, mapped(kernel) ? 3 : 1,
+                                      stream);
+}
+
+/* Kernels that need tensor maps are left out where the driver has none. */
+static cen_status launch_first(cen_device *device, const ceni_product_task *task,
+                               const cen_product_kernel *kernels, size_t count, cen_stream stream) {
+    cen_status status = CEN_ERR_UNSUPPORTED;
+    size_t i = 0;
+    for (; status == CEN_ERR_UNSUPPORTED && i + 1 < count && mapped(&kernels[i]); i++) {
+        cen_status before = ceni_log_expect(CEN_ERR_UNSUPPORTED);
+        status = launch(device, task, &kernels[i], stream);
+        ceni_log_expect(before);
+    }
+    return status == CEN_ERR_UNSUPPORTED ? launch(device, task, &kernels[i], stream) : status;
+}
+
+cen_status ceni_product_launch(cen_device *device, const ceni_product_task *task,
+                               cen_stream stream) {
+    cen_product_kernel kernels[CENI_PRODUCT_KERNELS_MAX];
+    cen_status status = need_device(device);
+    if (status || !task->conv.product.m || !task->conv.product.n) {
+        return status;
+    }
+    size_t count = ceni_product_plan(device, task, kernels);
+    if (!count) {
+        return ceni_fail(CEN_ERR_UNSUPPORTED, "product: %u x %u is more than a grid has blocks for",
+                         task->conv.product.m, task->conv.product.n);
+    }
+    if (!task->kernel) {
+        return launch_first(device, task, kernels, count, stream);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!strcmp(task->kernel, kernels[i].name)) {
+            return launch(device, task, &kernels[i], stream);
+        }
+    }
+    return ceni_fail(CEN_ERR_NOT_FOUND,
+                     "product: '%.64s' is no kernel that does this product on %s:%d", task->kernel,
+                     device->backend->name, device->ordinal);
+}
