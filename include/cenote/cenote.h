@@ -3,6 +3,7 @@
 #define CENOTE_CENOTE_H
 
 #include "cenote/broker.h"
+#include "cenote/compute.h"
 #include "cenote/device.h"
 #include "cenote/dtype.h"
 #include "cenote/explain.h"

@@ -12,7 +12,8 @@
  * a row, more bytes than addresses, no memory, or memory that is not aligned to the element. */
 cen_status ceni_matrix_check(const cen_matrix *matrix, const char *name, uint64_t *bytes);
 
-/* Do they share a byte that lies between their first and their last? */
+/* Do they share a byte that lies between their first and their last? Columns of one matrix side by
+ * side do not; other rows that pass between each other's are taken to. */
 bool ceni_matrix_overlap(const cen_matrix *a, const cen_matrix *b);
 
 #endif

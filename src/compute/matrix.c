@@ -41,8 +41,28 @@ cen_status ceni_matrix_check(const cen_matrix *matrix, const char *name, uint64_
     return CEN_OK;
 }
 
+/* Bytes from one row to the next. A single row may be taken to have any; 0 says so. */
+static uint64_t pitch(const cen_matrix *m) {
+    return m->rows > 1 ? m->stride * (cen_dtype_bits(m->dtype) / 8) : 0;
+}
+
+/* Columns of one matrix, side by side: rows equally far apart, none of one reaching into the
+ * other's.
+ */
+static bool beside(const cen_matrix *a, const cen_matrix *b) {
+    uint64_t step = pitch(a) ? pitch(a) : pitch(b);
+    if (!step || (pitch(b) && pitch(b) != step)) {
+        return false;
+    }
+    uint64_t a_width = a->cols * (cen_dtype_bits(a->dtype) / 8);
+    uint64_t b_width = b->cols * (cen_dtype_bits(b->dtype) / 8);
+    uint64_t from_a = (b->data - a->data) % step;
+    from_a = b->data < a->data && from_a ? step - (a->data - b->data) % step : from_a;
+    return from_a >= a_width && b_width <= step && from_a <= step - b_width;
+}
+
 bool ceni_matrix_overlap(const cen_matrix *a, const cen_matrix *b) {
     uint64_t a_bytes, b_bytes;
     return extent(a, &a_bytes) && extent(b, &b_bytes) && a_bytes && b_bytes &&
-           a->data < b->data + b_bytes && b->data < a->data + a_bytes;
+           a->data < b->data + b_bytes && b->data < a->data + a_bytes && !beside(a, b);
 }

@@ -2,9 +2,13 @@
 
 #include <string.h>
 
+#include "kernels/elementwise.h"
 #include "kernels/hierarchy.h"
 #include "kernels/memory.h"
 #include "kernels/product.h"
+#include "kernels/norm_back.h"
+#include "kernels/rows.h"
+#include "kernels/transpose.h"
 
 #define SIZES(...)                                                                                 \
     (const uint8_t[]) {                                                                            \
@@ -18,6 +22,16 @@
 #define LAYOUTS(ROW, name) ROW(name "_nn"), ROW(name "_nt"), ROW(name "_tn"), ROW(name "_tt")
 #define CONV(name)                                                                                 \
     { name, 1, SIZES(sizeof(ceni_conv_args)), ceni_twin_conv, ceni_ranges_conv }
+/* Kernels that take one structure. */
+#define MAP(name)               {"cen_map_" name, 1, SIZES(sizeof(ceni_map)), ceni_twin_map, ceni_ranges_map},
+#define MAP_FIXED(n, ...)       MAP(#n "_fp32") MAP(#n "_fp16") MAP(#n "_bf16")
+#define MAP_CAST(from, to, ...) MAP(#from "_to_" #to)
+#define ROWS(name, ranges)                                                                         \
+    {"cen_" #name, 1, SIZES(sizeof(ceni_rows)), ceni_twin_##name, ceni_ranges_rows_##ranges},
+#define TRANSPOSE(name)                                                                            \
+    {"cen_" #name, 1, SIZES(sizeof(ceni_transpose)), ceni_twin_transpose, ceni_ranges_transpose},
+#define NORM_BACK(name)                                                                            \
+    { "cen_" #name, 1, SIZES(sizeof(ceni_norm_back)), ceni_twin_##name, ceni_ranges_##name }
 
 const ceni_kernel ceni_kernels[] = {
     {"cen_fill_u32", 3, SIZES(8, 4, 8), ceni_twin_fill_u32, ceni_ranges_fill_u32},
@@ -50,7 +64,14 @@ const ceni_kernel ceni_kernels[] = {
     CONV("cen_conv_fp32"),
     CONV("cen_conv_mma_bf16"),
     CONV("cen_conv_mma_fp16"),
-    {0},
+    CENI_MAP_FIXED(MAP_FIXED) CENI_MAP_CASTS(MAP_CAST) MAP("chain_4") MAP("chain_8"){
+        "cen_fill_rows", 1, SIZES(sizeof(ceni_bytes)), ceni_twin_fill_rows, ceni_ranges_fill_rows},
+    {"cen_copy_rows", 1, SIZES(sizeof(ceni_bytes)), ceni_twin_copy_rows, ceni_ranges_copy_rows},
+    CENI_ROWS_KERNELS(ROWS) NORM_BACK(norm_back),
+    NORM_BACK(norm_back_wide),
+    NORM_BACK(norm_back_columns),
+    NORM_BACK(norm_back_sum),
+    CENI_TRANSPOSE_KERNELS(TRANSPOSE){0},
 };
 
 const ceni_kernel *ceni_kernel_find(const char *name) {

@@ -1,0 +1,434 @@
+// Sums, softmax and layer norm along rows (rows.h).
+//
+// A slab of a row lies in registers, loaded 4 elements at a time with all loads under way at once,
+// and is gone through there as often as it takes. Longer rows are read twice.
+
+#include <stdint.h>
+
+#include "kernels/convert.cuh"
+#include "kernels/group.cuh"
+#include "kernels/rows.h"
+
+namespace cen_rows {
+
+using namespace cen_convert;
+using namespace cen_group;
+
+enum { PIECES = CENI_ROWS_HELD / 4 };
+
+// The part of slab number `index` that this thread has; bit 4 * k + j of `mask`: v[k][j] is there.
+struct slab {
+    float v[PIECES][4];
+    uint32_t mask;
+    __device__ __forceinline__ bool has(int k, int j) const {
+        return mask >> (k * 4 + j) & 1;
+    }
+};
+
+__device__ __forceinline__ part part_of_slab(uint64_t index, int k, uint32_t shift,
+                                             uint64_t cols) {
+    return part_of<4>((index * PIECES + k) * blockDim.x + threadIdx.x, shift, cols);
+}
+
+template <uint32_t TYPE>
+__device__ __forceinline__ slab load_slab(uint64_t row, uint64_t index, uint32_t shift,
+                                          uint64_t cols) {
+    slab s;
+    raw r[PIECES];
+    s.mask = 0;
+#pragma unroll
+    for (int k = 0; k < PIECES; k++) {
+        part p = part_of_slab(index, k, shift, cols);
+        r[k] = load<4, true>(row, TYPE == CEN_FP32 ? 4 : 2, p);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            s.mask |= (uint32_t)(j >= p.first && j < p.last) << (k * 4 + j);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < PIECES; k++) {
+        unpack<4>(r[k], TYPE, s.v[k]);
+    }
+    return s;
+}
+
+// Where a row of x lies, and how many slabs it has; of a row behind the last, none.
+template <uint32_t TYPE> struct place {
+    uint64_t row, slabs, cols;
+    uint32_t shift;
+
+    __device__ __forceinline__ place(const ceni_rows &a, uint64_t index) {
+        const uint32_t size = TYPE == CEN_FP32 ? 4 : 2;
+        row = a.x.data + index * a.x.stride * size;
+        shift = shift_of<4>(row, size);
+        cols = index < a.rows ? a.cols : 0;
+        // As many for each row of a block, wherever it begins: its threads wait for each other.
+        slabs = (a.cols + 3 + CENI_ROWS_HELD * blockDim.x - 1) / (CENI_ROWS_HELD * blockDim.x);
+    }
+    __device__ __forceinline__ slab load(uint64_t index) const {
+        return load_slab<TYPE>(row, index, shift, cols);
+    }
+};
+
+// ---- what slabs come to: of(slab) is the group's, combine() that of two ----
+
+struct sum {
+    float value;
+    static __device__ __forceinline__ sum none() {
+        return {0};
+    }
+    static __device__ __forceinline__ sum of(const slab &s) {
+        float total = 0;
+#pragma unroll
+        for (int k = 0; k < PIECES; k++) { // what is not there was loaded as 0
+            total += (s.v[k][0] + s.v[k][1]) + (s.v[k][2] + s.v[k][3]);
+        }
+        return {over_group<add>(total)};
+    }
+    static __device__ __forceinline__ sum combine(sum a, sum b) {
+        return {a.value + b.value};
+    }
+    __device__ __forceinline__ float4 words() const {
+        return make_float4(value, 0, 0, 0);
+    }
+    static __device__ __forceinline__ sum from(float4 w) {
+        return {w.x};
+    }
+};
+
+// The bits of magnitudes order as they do, NaN above all.
+struct absmax {
+    float value;
+    static __device__ __forceinline__ float larger(float a, float b) {
+        return __uint_as_float(umax(__float_as_uint(a), __float_as_uint(b)));
+    }
+    struct op {
+        static constexpr float none = 0;
+        static __device__ __forceinline__ float of(float a, float b) {
+            return larger(a, b);
+        }
+    };
+    static __device__ __forceinline__ absmax none() {
+        return {0};
+    }
+    static __device__ __forceinline__ absmax of(const slab &s) {
+        float most = 0;
+#pragma unroll
+        for (int k = 0; k < PIECES; k++) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                most = larger(most, __uint_as_float(__float_as_uint(s.v[k][j]) & 0x7FFFFFFFu));
+            }
+        }
+        return {over_group<op>(most)};
+    }
+    static __device__ __forceinline__ absmax combine(absmax a, absmax b) {
+        return {larger(a.value, b.value)};
+    }
+    __device__ __forceinline__ float4 words() const {
+        return make_float4(value, 0, 0, 0);
+    }
+    static __device__ __forceinline__ absmax from(float4 w) {
+        return {w.x};
+    }
+};
+
+// The maximum, and the sum of exp(x - it); where that is minus infinity, of exp(x).
+struct powers {
+    float most, total;
+    static __device__ __forceinline__ float base(float most) {
+        return most == -INFINITY ? 0 : most;
+    }
+    static __device__ __forceinline__ powers none() {
+        return {-INFINITY, 0};
+    }
+    static __device__ __forceinline__ float largest_of(const slab &s) {
+        float most = -INFINITY;
+#pragma unroll
+        for (int k = 0; k < PIECES; k++) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                most = s.has(k, j) ? fmaxf(most, s.v[k][j]) : most;
+            }
+        }
+        return over_group<largest>(most);
+    }
+    static __device__ __forceinline__ powers of(const slab &s) {
+        float most = largest_of(s), total = 0;
+#pragma unroll
+        for (int k = 0; k < PIECES; k++) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                total += s.has(k, j) ? __expf(s.v[k][j] - base(most)) : 0;
+            }
+        }
+        return {most, over_group<add>(total)};
+    }
+    static __device__ __forceinline__ powers combine(powers a, powers b) {
+        float most = fmaxf(a.most, b.most);
+        return {most, a.total * __expf(a.most - base(most)) + b.total * __expf(b.most - base(most))};
+    }
+    __device__ __forceinline__ float4 words() const {
+        return make_float4(most, total, 0, 0);
+    }
+    static __device__ __forceinline__ powers from(float4 w) {
+        return {w.x, w.y};
+    }
+};
+
+// Count, mean, and the sum of squares around it.
+struct moments {
+    float count, mean, squares;
+    static __device__ __forceinline__ moments none() {
+        return {0, 0, 0};
+    }
+    static __device__ __forceinline__ moments of(const slab &s) {
+        float count = over_group<add>((float)__popc(s.mask)), mean = sum::of(s).value / count;
+        float squares = 0;
+#pragma unroll
+        for (int k = 0; k < PIECES; k++) {
+            float around = 0;
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                float apart = s.v[k][j] - mean;
+                around += s.has(k, j) ? apart * apart : 0;
+            }
+            squares += around;
+        }
+        return {count, mean, over_group<add>(squares)};
+    }
+    static __device__ __forceinline__ moments combine(moments a, moments b) {
+        if (a.count == 0 || b.count == 0) {
+            return a.count == 0 ? b : a;
+        }
+        float count = a.count + b.count, apart = b.mean - a.mean, share = b.count / count;
+        return {count, a.mean + apart * share,
+                a.squares + b.squares + apart * apart * a.count * share};
+    }
+    __device__ __forceinline__ float4 words() const {
+        return make_float4(count, mean, squares, 0);
+    }
+    static __device__ __forceinline__ moments from(float4 w) {
+        return {w.x, w.y, w.z};
+    }
+    __device__ __forceinline__ float rstd(float epsilon) const {
+        return rsqrtf(squares / count + epsilon);
+    }
+};
+
+// Of the slabs of this block's split. The whole block calls it.
+template <typename Stat, uint32_t TYPE>
+__device__ __forceinline__ Stat of_split(const ceni_rows &a, const place<TYPE> &at) {
+    Stat stat = Stat::none();
+    for (uint64_t i = blockIdx.y; i < at.slabs; i += a.splits) {
+        stat = Stat::combine(stat, Stat::of(at.load(i)));
+    }
+    return stat;
+}
+
+__device__ __forceinline__ float4 *parts_of(const ceni_rows &a, uint64_t row) {
+    return (float4 *)a.work + row * a.splits;
+}
+
+template <typename Stat>
+__device__ __forceinline__ Stat of_parts(const ceni_rows &a, uint64_t row) {
+    Stat stat = Stat::none();
+    for (uint32_t i = 0; i < a.splits; i++) {
+        stat = Stat::combine(stat, Stat::from(parts_of(a, row)[i]));
+    }
+    return stat;
+}
+
+__device__ __forceinline__ void give(uint64_t to, uint64_t stride, uint64_t row, float value) {
+    if (to) {
+        ((float *)to)[row * stride] = value;
+    }
+}
+
+// Calls body(row), the same number of times in each thread of a block; rows behind the last, too.
+template <typename Body> __device__ __forceinline__ void over_rows(uint64_t rows, Body body) {
+    for (uint64_t base = (uint64_t)blockIdx.x * blockDim.y; base < rows;
+         base += (uint64_t)gridDim.x * blockDim.y) {
+        body(base + threadIdx.y);
+    }
+}
+
+template <typename Stat, uint32_t TYPE, bool FINAL>
+__device__ __forceinline__ void reduce(const ceni_rows &a) {
+    over_rows(a.rows, [&](uint64_t row) {
+        Stat stat = of_split<Stat>(a, place<TYPE>(a, row));
+        if (threadIdx.x || row >= a.rows) {
+            return;
+        }
+        if (FINAL && a.splits == 1) {
+            give(a.out, a.out_stride, row, stat.words().x);
+        } else {
+            parts_of(a, row)[blockIdx.y] = stat.words();
+        }
+    });
+}
+
+template <typename Stat> __device__ __forceinline__ void combine(const ceni_rows &a) {
+    for (uint64_t row = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; row < a.rows;
+         row += (uint64_t)gridDim.x * blockDim.x) {
+        give(a.out, a.out_stride, row, of_parts<Stat>(a, row).words().x);
+    }
+}
+
+// Makes the compiler forget where pieces lie until they are stored; it would keep that in registers.
+__device__ __forceinline__ uint32_t recompute(uint32_t shift) {
+    asm volatile("" : "+r"(shift));
+    return shift;
+}
+
+__device__ __forceinline__ void store_piece(const ceni_rows &a, uint64_t row, const part &p,
+                                            const float (&v)[4]) {
+    uint32_t size = size_of(a.y.dtype);
+    store<4>(a.y.data + row * a.y.stride * size, size, p, pack<4>(v, a.y.dtype));
+}
+
+template <uint32_t TYPE>
+__device__ __forceinline__ void store_softmax(const ceni_rows &a, uint64_t row,
+                                              const place<TYPE> &at, uint64_t index,
+                                              const slab &s, powers stat) {
+    float inverse = 1 / stat.total;
+    uint32_t shift = recompute(at.shift);
+#pragma unroll
+    for (int k = 0; k < PIECES; k++) {
+        float v[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            v[j] = __expf(s.v[k][j] - stat.most) * inverse;
+        }
+        store_piece(a, row, part_of_slab(index, k, shift, at.cols), v);
+    }
+}
+
+// 4 elements of gamma or beta; `without` where there is none.
+__device__ __forceinline__ void load_factor(const ceni_operand &o, const part &p, float without,
+                                            float (&v)[4]) {
+    if (o.data) {
+        unpack<4>(load<4, true>(o.data, size_of(o.dtype), p), o.dtype, v);
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        v[j] = without;
+    }
+}
+
+template <uint32_t TYPE>
+__device__ __forceinline__ void store_norm(const ceni_rows &a, uint64_t row,
+                                           const place<TYPE> &at, uint64_t index, const slab &s,
+                                           moments stat) {
+    float rstd = stat.rstd(a.epsilon);
+    uint32_t shift = recompute(at.shift);
+    if (!threadIdx.x && !index && row < a.rows) {
+        give(a.out, a.out_stride, row, stat.mean);
+        give(a.rstd, a.rstd_stride, row, rstd);
+    }
+#pragma unroll
+    for (int k = 0; k < PIECES; k++) {
+        float v[4], gamma[4], beta[4];
+        part p = part_of_slab(index, k, shift, at.cols);
+        if (p.empty()) {
+            continue;
+        }
+        load_factor(a.gamma, p, 1, gamma);
+        load_factor(a.beta, p, 0, beta);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            v[j] = (s.v[k][j] - stat.mean) * rstd * gamma[j] + beta[j];
+        }
+        store_piece(a, row, p, v);
+    }
+}
+
+struct softmax {
+    using stat = powers;
+    template <uint32_t TYPE>
+    static __device__ __forceinline__ void put(const ceni_rows &a, uint64_t row,
+                                               const place<TYPE> &at, uint64_t index,
+                                               const slab &s, powers p) {
+        store_softmax(a, row, at, index, s, p);
+    }
+};
+
+struct layer_norm {
+    using stat = moments;
+    template <uint32_t TYPE>
+    static __device__ __forceinline__ void put(const ceni_rows &a, uint64_t row,
+                                               const place<TYPE> &at, uint64_t index,
+                                               const slab &s, moments m) {
+        store_norm(a, row, at, index, s, m);
+    }
+};
+
+template <typename What, uint32_t TYPE> __device__ __forceinline__ void held(const ceni_rows &a) {
+    over_rows(a.rows, [&](uint64_t row) {
+        place<TYPE> at(a, row);
+        slab s = at.load(0);
+        What::put(a, row, at, 0, s, What::stat::of(s));
+    });
+}
+
+template <typename What, uint32_t TYPE> __device__ __forceinline__ void wide(const ceni_rows &a) {
+    over_rows(a.rows, [&](uint64_t row) {
+        place<TYPE> at(a, row);
+        typename What::stat stat = a.splits == 1 ? of_split<typename What::stat>(a, at)
+                                                 : of_parts<typename What::stat>(a, row);
+        __syncthreads(); // in place: until all have read what others are about to write
+        for (uint64_t i = blockIdx.y; i < at.slabs; i += a.splits) {
+            slab s = at.load(i);
+            What::put(a, row, at, i, s, stat);
+        }
+    });
+}
+
+} // namespace cen_rows
+
+// A kernel whose body is made for each type of x.
+#define BY_TYPE(name, threads, body, ...)                                                          \
+    extern "C" __global__ void __launch_bounds__(threads, 1)                                          \
+        cen_row_##name(const __grid_constant__ ceni_rows a) {                                      \
+        using namespace cen_rows;                                                                  \
+        switch (a.x.dtype) {                                                                       \
+        case CEN_FP32:                                                                             \
+            body<__VA_ARGS__(CEN_FP32)>(a);                                                        \
+            break;                                                                                 \
+        case CEN_FP16:                                                                             \
+            body<__VA_ARGS__(CEN_FP16)>(a);                                                        \
+            break;                                                                                 \
+        default:                                                                                   \
+            body<__VA_ARGS__(CEN_BF16)>(a);                                                        \
+        }                                                                                          \
+    }
+#define OF_SUM(type)     sum, type, true
+#define OF_ABSMAX(type)  absmax, type, true
+#define OF_POWERS(type)  powers, type, false
+#define OF_MOMENTS(type) moments, type, false
+#define OF_SOFTMAX(type) softmax, type
+#define OF_NORM(type)    layer_norm, type
+BY_TYPE(sum, 256, reduce, OF_SUM)
+BY_TYPE(absmax, 256, reduce, OF_ABSMAX)
+BY_TYPE(softmax_part, 512, reduce, OF_POWERS)
+BY_TYPE(moments_part, 512, reduce, OF_MOMENTS)
+BY_TYPE(softmax, 512, held, OF_SOFTMAX)
+BY_TYPE(layer_norm, 512, held, OF_NORM)
+BY_TYPE(softmax_wide, 512, wide, OF_SOFTMAX)
+BY_TYPE(layer_norm_wide, 512, wide, OF_NORM)
+#undef OF_SUM
+#undef OF_ABSMAX
+#undef OF_POWERS
+#undef OF_MOMENTS
+#undef OF_SOFTMAX
+#undef OF_NORM
+#undef BY_TYPE
+
+extern "C" __global__ void cen_row_combine_sum(const __grid_constant__ ceni_rows a) {
+    cen_rows::combine<cen_rows::sum>(a);
+}
+
+extern "C" __global__ void cen_row_combine_absmax(const __grid_constant__ ceni_rows a) {
+    cen_rows::combine<cen_rows::absmax>(a);
+}
