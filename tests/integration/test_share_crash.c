@@ -66,7 +66,10 @@ static void start_broker(uint64_t arm) {
     now.agents[BROKER] = agent_start();
     agent_choose_path();
     OK(agent_ask(&now.agents[BROKER], "serve %s %llu", agent_path, U(arm)));
-    now.files = files_of(now.agents[BROKER].pid);
+    unsigned files = files_of(now.agents[BROKER].pid);
+    if (!now.files || files < now.files) { /* clients may be back with a later one by now */
+        now.files = files;
+    }
 }
 
 static bool is_dead(enum role role) {
