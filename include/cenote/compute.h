@@ -7,12 +7,12 @@
  * matrix need only be aligned to its element, but is read and written fastest where its data and
  * stride are multiples of 16 bytes. A matrix without elements takes nothing, and no launch.
  *
- * Arithmetic is IEEE's FP32, subnormals kept, and nothing is fused but what is said. Results are
- * rounded to the output's type once, to the nearest, ties to even; what is too large becomes
- * infinite, and a NaN that is rounded to 16 bits becomes 0x7FFF. The same call on the same device
- * gives the same bits each time: no sum depends on which thread came first. Between backends sums,
- * exponentials and the error function may differ within the bounds given below, in which u = 2^-24;
- * rounding to the output's type comes on top.
+ * Arithmetic is FP32, subnormals kept. Results are rounded to the output's type once, to the
+ * nearest, ties to even; what is too large becomes infinite, and a NaN that is rounded to 16 bits
+ * becomes 0x7FFF. The same call on the same device gives the same bits each time: no sum depends on
+ * which thread came first. Element-wise steps are rounded one by one and give the same bits on
+ * every backend; sums, exponentials and the error function may differ within the bounds given
+ * below, in which u = 2^-24, unless a sum overflows. Rounding to the output's type comes on top.
  *
  * Outputs overlap neither each other nor inputs, save where a function says "in place": then the
  * output may be that input, at the same address with the same stride and size of element.

@@ -32,7 +32,6 @@ template <typename T> __device__ __forceinline__ void naive(const ceni_transpose
     });
 }
 
-// With PAD an element more in each row: then those of a column are in 32 banks.
 template <typename T, int PAD> __device__ __forceinline__ void shared(const ceni_transpose &t) {
     __shared__ T tile[32][32 + PAD];
     over_tiles<32>(t, [&](uint64_t row, uint64_t col) {
@@ -202,10 +201,10 @@ KERNEL(1, quads<1>)
 KERNEL(2, quads<2>)
 KERNEL(4, quads<4>)
 KERNEL(8, quads<8>)
-KERNEL(padded_1, shared<uint8_t COMMA 1>)
-KERNEL(padded_2, shared<uint16_t COMMA 1>)
-KERNEL(padded_4, shared<uint32_t COMMA 1>)
-KERNEL(padded_8, shared<uint64_t COMMA 1>)
+KERNEL(padded_1, shared<uint8_t COMMA CENI_TRANSPOSE_PAD(1)>)
+KERNEL(padded_2, shared<uint16_t COMMA CENI_TRANSPOSE_PAD(2)>)
+KERNEL(padded_4, shared<uint32_t COMMA CENI_TRANSPOSE_PAD(4)>)
+KERNEL(padded_8, shared<uint64_t COMMA CENI_TRANSPOSE_PAD(8)>)
 KERNEL(naive_4, naive<uint32_t>)
 KERNEL(shared_4, shared<uint32_t COMMA 0>)
 #undef COMMA

@@ -24,6 +24,9 @@ typedef struct ceni_transpose {
 /* Elements on a side: 8 quads of 16 bytes a row, or 16 of those that are narrow otherwise. */
 #define CENI_TRANSPOSE_TILE(size) (128 / (size) * ((size) >= 4 ? 2 : 1))
 
+/* Elements more in each row of a padded tile: so that those of a column are in 32 banks. */
+#define CENI_TRANSPOSE_PAD(size) ((size) < 4 ? 4 / (size) : 1)
+
 /* Where quad `quad` of row `row` lies in a row of a tile that has 16 / size rows to a quad: so that
  * 8 lanes that read down a column, a quad's rows apart, use all banks. */
 #define CENI_TRANSPOSE_SWIZZLE(quad, row, size) ((quad) ^ (row) / (16 / (size)) % 8)

@@ -56,10 +56,31 @@ static void neighbours_do_not_overlap(void **state) {
     assert_true(ceni_matrix_overlap(&a, &a));
 }
 
+/* Columns of one matrix: apart where they lie side by side, in either order, of any types. */
+static void columns_side_by_side_do_not_overlap(void **state) {
+    const cen_matrix a = {4096, 10, 4, 16, CEN_FP32}; /* bytes 0 to 16 of 64 */
+    static const struct {
+        cen_matrix b;
+        bool overlap;
+    } cases[] = {
+        {{4096 + 16, 10, 12, 16, CEN_FP32}, false},     {{4096 + 16, 10, 13, 16, CEN_FP32}, true},
+        {{4096 + 12, 10, 4, 16, CEN_FP32}, true},       {{4096 + 16, 9, 24, 32, CEN_FP16}, false},
+        {{4096 + 64 + 16, 3, 12, 16, CEN_FP32}, false}, {{4096 - 48, 3, 12, 16, CEN_FP32}, false},
+        {{4096 - 48, 3, 13, 16, CEN_FP32}, true},       {{4096 - 16, 3, 4, 16, CEN_FP32}, false},
+        {{4096 + 16, 10, 4, 17, CEN_FP32}, true},       {{4096 + 32, 1, 8, 1000, CEN_FP32}, false},
+        {{4096 + 32, 1, 9, 1000, CEN_FP32}, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(ceni_matrix_overlap(&a, &cases[i].b), cases[i].overlap);
+        assert_int_equal(ceni_matrix_overlap(&cases[i].b, &a), cases[i].overlap);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_ones_are_refused),
         cmocka_unit_test(neighbours_do_not_overlap),
+        cmocka_unit_test(columns_side_by_side_do_not_overlap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
