@@ -117,12 +117,14 @@ typedef struct cen_codec_sums {
     uint64_t saturated;   /* x, finite or infinite, was cut to the end of the range */
     uint64_t overflowed;  /* x was finite, and y is an infinity or NaN */
     uint64_t underflowed; /* x was not 0, and y is; with 2:4 pruned elements, too */
+    double largest;       /* the largest |x| */
     double max_error;     /* the largest e */
     double error, error2; /* sums of e and of e * e */
     double x2, y2, xy;    /* sums of x * x, y * y and x * y */
 } cen_codec_sums;
 
 typedef struct cen_codec_report {
+    double largest;
     double max_error, mean_error, mse; /* infinite if anything overflowed */
     double sqnr_db; /* 10 log10(sum of x * x / sum of e * e); infinite if there is no error */
     double cosine;  /* of x and y; 1 if both are zero, 0 if one is or anything overflowed */
@@ -136,8 +138,8 @@ typedef struct cen_codec_budget {
     double min_cosine;      /* 0 to 1 */
     double max_saturated;   /* share of the elements, 0 to 1; infinities count */
     double max_underflowed; /* share of the elements, 0 to 1 */
-    bool finite_only;       /* a NaN or an infinity in the source, or an overflow, is refused */
-    bool refuse;            /* rather than fall back to a wider format */
+    bool finite_only; /* a NaN or an infinity in the source is refused, an overflow too much */
+    bool refuse;      /* rather than fall back to a wider format */
 } cen_codec_budget;
 
 /* The format's name, such as "int8"; "?" if unknown. Never NULL. */
@@ -175,10 +177,10 @@ CEN_API cen_status cen_codec_decode(const cen_codec *codec, const cen_codec_part
 
 /* The same in memory of `device`, in stream order, without the host waiting. `sums` (0: not wanted)
  * is device memory, aligned to 8 bytes, for source->rows cen_codec_sums: the counts and max_error
- * are those of cen_codec_encode, the other sums within 2^-40 of them, relatively. All else is bit
- * for bit the same. The parts' `bytes` are checked, not set: they are cen_codec_bound's.
- * CEN_ERR_UNSUPPORTED: lossless, refuse_dense, or the library has no CUDA kernels. Metadata is not
- * checked when decoding: any is safe, and decodes to something. */
+ * are those of cen_codec_encode, the other sums within 2^-40 of them, relatively (xy: of the root
+ * of x2 * y2). All else is bit for bit the same. The parts' `bytes` are checked, not set: they are
+ * cen_codec_bound's. CEN_ERR_UNSUPPORTED: lossless, refuse_dense, or the library has no CUDA
+ * kernels. Metadata is not checked when decoding: any is safe, and decodes to something. */
 CEN_API cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
                                           const cen_matrix *source, const cen_codec_parts *parts,
                                           cen_addr sums, cen_stream stream);
