@@ -107,11 +107,10 @@ static void codes(tile *t, const float *x, const float *r, const int32_t *z, siz
     default:
         break;
     }
-    bool wide = t->job->kind == CENI_CODEC_INT8;
     if (ceni_codec_is(t->job, CENI_CODEC_ASYMMETRIC)) {
-        loops->to_int_zero(x, r, z, n, wide ? 128 : 8, t->code.i8);
+        loops->to_int_zero(x, r, z, n, t->job->high, t->code.i8);
     } else {
-        loops->to_int(x, r, n, wide ? 127.0f : 7.0f, t->code.i8);
+        loops->to_int(x, r, n, (float)t->job->high, t->code.i8);
     }
 }
 
@@ -261,7 +260,6 @@ static bool decode_sparse(tile *t, uint64_t row, uint64_t col, size_t n) {
 /* false: it is not 2:4, and was pruned. */
 static bool encode_row(tile *t, uint64_t row, ceni_codec_sums *sums) {
     const ceni_codec_job *job = t->job;
-    float limit = ceni_codec_limit(job->kind, job->flags);
     bool is_sparse = ceni_codec_is(job, CENI_CODEC_SPARSE), sparse = true;
     for (uint64_t col = 0; col < job->cols; col += TILE) {
         size_t n = (size_t)ceni_codec_least(job->cols - col, TILE);
@@ -277,7 +275,7 @@ static bool encode_row(tile *t, uint64_t row, ceni_codec_sums *sums) {
             }
         }
         if (sums) {
-            t->loops->sums(t->x, is_sparse ? t->sum_r : t->r, t->y, n, limit, sums);
+            t->loops->sums(t->x, is_sparse ? t->sum_r : t->r, t->y, n, job->limit, sums);
         }
     }
     return sparse;
