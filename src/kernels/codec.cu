@@ -728,7 +728,7 @@ __device__ range get_pair(const ceni_codec_job &job, uint64_t index) {
 
 } // namespace codec
 
-extern "C" __global__ void cen_codec_extremes(ceni_codec_job job) {
+extern "C" __global__ void cen_encode_extremes(ceni_codec_job job) {
     using namespace codec;
     uint64_t across = over(job.cols, CENI_CODEC_TILE), tiles = job.rows * across;
     range e = {0, 0};
@@ -746,7 +746,7 @@ extern "C" __global__ void cen_codec_extremes(ceni_codec_job job) {
     }
 }
 
-extern "C" __global__ void cen_codec_scales(ceni_codec_job job) {
+extern "C" __global__ void cen_encode_scales(ceni_codec_job job) {
     using namespace codec;
     if (job.extremes) {
         range e = {0, 0};
@@ -766,16 +766,16 @@ extern "C" __global__ void cen_codec_scales(ceni_codec_job job) {
 
 extern __shared__ uint4 codec_shared[];
 
-extern "C" __global__ void __launch_bounds__(256, 4) cen_codec_encode(ceni_codec_job job) {
+extern "C" __global__ void __launch_bounds__(256, 4) cen_encode(ceni_codec_job job) {
     codec::encode<false>(job, codec_shared);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2)
-cen_codec_encode_sums(ceni_codec_job job) {
+cen_encode_sums(ceni_codec_job job) {
     codec::encode<true>(job, codec_shared);
 }
 
-extern "C" __global__ void cen_codec_decode(ceni_codec_job job) {
+extern "C" __global__ void cen_decode(ceni_codec_job job) {
     using namespace codec;
     uint64_t across = over(over(job.cols, EIGHT), blockDim.x), items = job.rows * across;
     for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
