@@ -4,6 +4,7 @@
 
 #include "cenote/broker.h"
 #include "cenote/compute.h"
+#include "cenote/codec.h"
 #include "cenote/device.h"
 #include "cenote/dtype.h"
 #include "cenote/explain.h"
