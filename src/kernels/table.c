@@ -16,7 +16,8 @@
         __VA_ARGS__                                                                                \
     }
 
-/* clang-format off: rows of the table, each with its comma, as lists of kernels are made of them. */
+/* Rows of the table, each with its comma, as lists of kernels are made of them. */
+/* clang-format off */
 /* A kernel whose one argument is a structure. */
 #define ONE(name, type, twin, ranges)                                                              \
     {name, 1, SIZES(sizeof(type)), ceni_twin_##twin, ceni_ranges_##ranges},
