@@ -18,6 +18,7 @@
 #include "cenote/share.h"
 #include "cenote/snapshot.h"
 #include "cenote/status.h"
+#include "cenote/tensor.h"
 #include "cenote/trace.h"
 
 #endif
