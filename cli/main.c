@@ -39,6 +39,10 @@ const cli_command cli_commands[] = {
      "--flops F --bytes [LEVEL=]SIZE [--dtype TYPE] [--machine FILE] [--device N] [--peak-flops F] "
      "[--bandwidth SIZE] [--latency NS] [--json]",
      "whether memory, arithmetic or latency bounds a piece of work", cmd_roofline},
+    {"inspect", "FILE [--stats] [--json]", "what is in a tensor file, or in all files of a model",
+     cmd_inspect},
+    {"compare", "A B [--tolerance E] [--sqnr DB] [--top N] [--json]",
+     "how far the tensors of one file are from those of another", cmd_compare},
     {"help", "[COMMAND | --commands]", "what the commands do", cmd_help},
     {0},
 };

@@ -116,6 +116,46 @@ CEN_API bool cen_tensors_reads(const cen_tensors *tensors, const char *path);
 CEN_API cen_status cen_tensors_read(const cen_tensors *tensors, const cen_tensor *tensor,
                                     uint64_t offset, uint64_t bytes, void *to);
 
+/* Copies `count` elements of a tensor, from element `first` on, to `to` as doubles: exactly, save
+ * for integers of 64 bits, which are rounded beyond 2^53. false and true are 0 and 1.
+ * CEN_ERR_UNSUPPORTED: it has no dtype; otherwise as cen_tensors_read. Any thread. */
+CEN_API cen_status cen_tensors_values(const cen_tensors *tensors, const cen_tensor *tensor,
+                                      uint64_t first, uint64_t count, double *to);
+
+/* What a tensor's elements are like. All but the counts are of its finite elements, and 0 if it has
+ * none. */
+typedef struct cen_tensor_stats {
+    uint64_t count, nan, infinite, zeros;
+    double min, max, mean, absmax;
+    double std; /* the root of the mean squared distance from the mean */
+} cen_tensor_stats;
+
+/* Reads a tensor once, in pieces. CEN_ERR_HOST_MEMORY, and as cen_tensors_values. Any thread. */
+CEN_API cen_status cen_tensors_stats(const cen_tensors *tensors, const cen_tensor *tensor,
+                                     cen_tensor_stats *stats);
+
+/* How far a tensor is from another. The figures below `different` are over the elements that are
+ * finite on both sides; a, b: the elements of the first and the second. */
+typedef struct cen_tensor_difference {
+    uint64_t count;
+    uint64_t different; /* elements that are not equal; two NaNs are, and so are 0 and -0 */
+    bool numeric; /* false: the type has no dtype. `different` counts bytes, what follows is 0 */
+    uint64_t nonfinite; /* of `different`, such as are NaN or infinite on one side or both */
+    double max_error;   /* the largest |a - b| */
+    double mse;         /* the mean of (a - b)^2 */
+    double sqnr_db;     /* 10 log10(sum of a^2 / sum of (a - b)^2); infinite if there is no error */
+    double cosine;      /* of a and b; 1 if both are zero, 0 if one is */
+} cen_tensor_difference;
+
+/* Compares two tensors of as many elements, whatever their types, as doubles; integers of 64 bits,
+ * if both are, to the last bit. A tensor that its file describes as
+ * quantised is decoded first (docs/formats/quantized.md). CEN_ERR_INVALID: not as many elements;
+ * CEN_ERR_UNSUPPORTED: no dtype, and not the same type; CEN_ERR_FORMAT: a description that is off;
+ * CEN_ERR_HOST_MEMORY, and as cen_tensors_read. Any thread. */
+CEN_API cen_status cen_tensors_compare(const cen_tensors *a, const cen_tensor *of_a,
+                                       const cen_tensors *b, const cen_tensor *of_b,
+                                       cen_tensor_difference *difference);
+
 /* What a tensor of a file to be written is. */
 typedef struct cen_tensor_spec {
     const char *name; /* UTF-8, not "__metadata__" */
