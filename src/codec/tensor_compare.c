@@ -48,7 +48,8 @@ static void conclude(const sums *s, cen_tensor_difference *d) {
     d->mse = s->count > 0 ? s->error2 / s->count : 0;
     d->sqnr_db = s->error2 > 0 ? 10 * log10(s->a2 / s->error2) : (double)INFINITY;
     bool both = s->a2 > 0 && s->b2 > 0;
-    d->cosine = both ? s->ab / (sqrt(s->a2) * sqrt(s->b2)) : s->a2 == s->b2 ? 1 : 0;
+    double cosine = both ? s->ab / (sqrt(s->a2) * sqrt(s->b2)) : 0;
+    d->cosine = s->error2 > 0 ? fmin(cosine, 1) : 1; /* rounded, it may be more */
 }
 
 static uint64_t count_unequal(const uint8_t *a, const uint8_t *b, uint64_t count, uint32_t size) {
