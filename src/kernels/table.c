@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "kernels/codec.h"
 #include "kernels/hierarchy.h"
 #include "kernels/memory.h"
 
@@ -9,6 +10,7 @@
     (const uint8_t[]) {                                                                            \
         __VA_ARGS__                                                                                \
     }
+#define JOB SIZES(sizeof(ceni_codec_job))
 
 const ceni_kernel ceni_kernels[] = {
     {"cen_fill_u32", 3, SIZES(8, 4, 8), ceni_twin_fill_u32, ceni_ranges_fill_u32},
@@ -27,6 +29,10 @@ const ceni_kernel ceni_kernels[] = {
     {"cen_triad", 6, SIZES(8, 8, 8, 4, 8, 8), ceni_twin_triad, ceni_ranges_triad},
     {"cen_fma", 2, SIZES(8, 8), ceni_twin_fma, ceni_ranges_fma},
     {"cen_fma_chain", 2, SIZES(8, 8), ceni_twin_fma_chain, ceni_ranges_fma_chain},
+    {"cen_codec_extremes", 1, JOB, ceni_twin_codec_extremes, ceni_ranges_codec_extremes},
+    {"cen_codec_scales", 1, JOB, ceni_twin_codec_scales, ceni_ranges_codec_scales},
+    {"cen_codec_encode", 1, JOB, ceni_twin_codec_encode, ceni_ranges_codec_encode},
+    {"cen_codec_decode", 1, JOB, ceni_twin_codec_decode, ceni_ranges_codec_decode},
     {0},
 };
 

@@ -1,0 +1,28 @@
+/* What the codec's files share. */
+#ifndef CENI_CODEC_CODEC_H
+#define CENI_CODEC_CODEC_H
+
+#include "cenote/codec.h"
+#include "kernels/codec.h"
+
+static inline bool ceni_codec_is_int(cen_codec_format format) {
+    return format == CEN_CODEC_INT8 || format == CEN_CODEC_INT4 || format == CEN_CODEC_SPARSE_INT8;
+}
+static inline bool ceni_codec_is_sparse(cen_codec_format format) {
+    return format == CEN_CODEC_SPARSE_FP16 || format == CEN_CODEC_SPARSE_BF16 ||
+           format == CEN_CODEC_SPARSE_INT8;
+}
+
+/* Checks all arguments and makes the job of them. `encode`: parts are written, `matrix` is read.
+ * A job of an empty matrix has no elements and may not be run. */
+cen_status ceni_codec_job_make(const cen_codec *codec, const cen_matrix *matrix,
+                               const cen_codec_parts *parts, bool encode, ceni_codec_job *job);
+
+/* Lossless BF16: bytes at most; encoding, with the bytes used; decoding. The arguments are checked,
+ * save for what is in the stream. */
+uint64_t ceni_lossless_bound(uint64_t elements);
+cen_status ceni_lossless_encode(const cen_matrix *source, const cen_codec_parts *parts,
+                                uint64_t *bytes, cen_codec_sums *rows, cen_codec_sums *total);
+cen_status ceni_lossless_decode(const cen_codec_parts *parts, const cen_matrix *to);
+
+#endif

@@ -1,0 +1,355 @@
+/* Encoding and decoding on the host. A tile becomes floats, each step is a loop over it, and what
+ * lies between the steps stays in the first cache. */
+#include "kernels/codec.h"
+
+#include "cenote/dtype.h"
+#include "kernels/codec_tile.h"
+
+enum { TILE = CENI_CODEC_TILE };
+
+/* A tile on its way; what the steps leave to each other. */
+typedef struct tile {
+    const ceni_codec_loops *loops;
+    const ceni_codec_job *job;
+    uint64_t unit; /* that s, r and z are full of; UINT64_MAX: none */
+    float x[TILE], y[TILE], s[TILE], r[TILE];
+    int32_t z[TILE];
+    union {
+        int8_t i8[TILE];
+        uint8_t u8[TILE];
+        uint16_t u16[TILE];
+    } code;
+    uint8_t packed[TILE / 2];
+    /* 2:4: the kept half, with the scales of where it came from, and a nibble for each group */
+    float kept[TILE / 2], kept_s[TILE / 2], kept_r[TILE / 2];
+    int32_t kept_z[TILE / 2];
+    uint8_t nibbles[TILE / 4];
+} tile;
+
+static void tile_init(tile *t, const ceni_codec_loops *loops, const ceni_codec_job *job) {
+    t->loops = loops;
+    t->job = job;
+    t->unit = UINT64_MAX;
+    if (!ceni_codec_is(job, CENI_CODEC_SCALED)) {
+        for (size_t i = 0; i < TILE; i++) {
+            t->s[i] = t->r[i] = 1.0f;
+        }
+    }
+    memset(t->z, 0, sizeof t->z);
+}
+
+static void fill_scales(tile *t, size_t from, size_t to, uint64_t unit) {
+    float s = ceni_codec_scale(t->job, unit), r = 1.0f / s;
+    for (size_t i = from; i < to; i++) {
+        t->s[i] = s;
+    }
+    for (size_t i = from; i < to; i++) {
+        t->r[i] = r;
+    }
+    if (ceni_codec_is(t->job, CENI_CODEC_ASYMMETRIC)) {
+        int32_t z = ceni_codec_zero(t->job, unit);
+        for (size_t i = from; i < to; i++) {
+            t->z[i] = z;
+        }
+    }
+}
+
+/* s, r and z of the n elements from (row, col) on. */
+static void tile_scales(tile *t, uint64_t row, uint64_t col, size_t n) {
+    const ceni_codec_job *job = t->job;
+    if (!ceni_codec_is(job, CENI_CODEC_SCALED)) {
+        return;
+    }
+    uint64_t unit = row / job->unit_rows * job->units_across + col / job->unit_cols;
+    if (job->unit_cols == 1) {
+        memcpy(t->s, (const void *)(uintptr_t)(job->scales + unit * 4), n * sizeof *t->s);
+        t->loops->inverse(t->s, n, t->r);
+        for (size_t i = 0; ceni_codec_is(job, CENI_CODEC_ASYMMETRIC) && i < n; i++) {
+            t->z[i] = ceni_codec_zero(job, unit + i);
+        }
+        return;
+    }
+    uint64_t first = job->unit_cols - col % job->unit_cols; /* elements of the first unit */
+    if (first >= n) {
+        if (unit != t->unit) {
+            fill_scales(t, 0, TILE, unit);
+        }
+        t->unit = unit;
+        return;
+    }
+    t->unit = UINT64_MAX;
+    for (size_t at = 0, end = (size_t)first; at < n; unit++) {
+        fill_scales(t, at, end, unit);
+        at = end;
+        end = (size_t)ceni_codec_least(n, at + job->unit_cols);
+    }
+}
+
+/* ---- codes ---- */
+
+static void codes(tile *t, const float *x, const float *r, const int32_t *z, size_t n) {
+    const ceni_codec_loops *loops = t->loops;
+    bool saturate = ceni_codec_is(t->job, CENI_CODEC_SATURATING);
+    switch (t->job->kind) {
+    case CENI_CODEC_FP16:
+        loops->to_f16(x, n, saturate, t->code.u16);
+        return;
+    case CENI_CODEC_BF16:
+        loops->to_bf16(x, n, saturate, t->code.u16);
+        return;
+    case CENI_CODEC_E4M3:
+        loops->to_e4m3(x, r, n, saturate, t->code.u8);
+        return;
+    case CENI_CODEC_E5M2:
+        loops->to_e5m2(x, r, n, saturate, t->code.u8);
+        return;
+    default:
+        break;
+    }
+    bool wide = t->job->kind == CENI_CODEC_INT8;
+    if (ceni_codec_is(t->job, CENI_CODEC_ASYMMETRIC)) {
+        loops->to_int_zero(x, r, z, n, wide ? 128 : 8, t->code.i8);
+    } else {
+        loops->to_int(x, r, n, wide ? 127.0f : 7.0f, t->code.i8);
+    }
+}
+
+static void uncode(tile *t, const float *s, const int32_t *z, size_t n, float *y) {
+    const ceni_codec_loops *loops = t->loops;
+    switch (t->job->kind) {
+    case CENI_CODEC_FP16:
+        loops->load_f16(t->code.u16, n, y);
+        return;
+    case CENI_CODEC_BF16:
+        loops->load_bf16(t->code.u16, n, y);
+        return;
+    case CENI_CODEC_E4M3:
+        loops->of_e4m3(t->code.u8, s, n, y);
+        return;
+    case CENI_CODEC_E5M2:
+        loops->of_e5m2(t->code.u8, s, n, y);
+        return;
+    default:
+        loops->of_int(t->code.i8, s, z, n, y);
+        return;
+    }
+}
+
+/* Where the values of (row, col) on are, and how many bytes n of them take. */
+static uint8_t *values_at(const ceni_codec_job *job, uint64_t row, uint64_t col, size_t n,
+                          size_t *bytes) {
+    uint32_t bits = job->kind <= CENI_CODEC_BF16 ? 16 : job->kind == CENI_CODEC_INT4 ? 4 : 8;
+    uint64_t place = ceni_codec_is(job, CENI_CODEC_SPARSE) ? col / 2 : col;
+    *bytes = (n * bits + 7) / 8;
+    return (uint8_t *)(uintptr_t)(job->values + row * job->pitch + place * bits / 8);
+}
+
+static void put_values(tile *t, uint64_t row, uint64_t col, size_t n) {
+    size_t bytes;
+    uint8_t *to = values_at(t->job, row, col, n, &bytes);
+    if (t->job->kind == CENI_CODEC_INT4) {
+        t->loops->pack(t->code.i8, n, to);
+    } else {
+        memcpy(to, t->code.u8, bytes);
+    }
+}
+
+static void get_values(tile *t, uint64_t row, uint64_t col, size_t n) {
+    size_t bytes;
+    const uint8_t *from = values_at(t->job, row, col, n, &bytes);
+    if (t->job->kind == CENI_CODEC_INT4) {
+        t->loops->unpack(from, n, t->code.i8);
+    } else {
+        memcpy(t->code.u8, from, bytes);
+    }
+}
+
+/* ---- 2:4 ---- */
+
+/* Groups of a word of metadata: of 16 bits, or of 32 for values of 8. */
+static size_t word_groups(const ceni_codec_job *job) {
+    return job->kind == CENI_CODEC_INT8 ? 8 : 4;
+}
+
+static void put_metadata(tile *t, uint64_t row, uint64_t col, size_t groups) {
+    size_t whole = (groups + word_groups(t->job) - 1) / word_groups(t->job) * word_groups(t->job);
+    memset(t->nibbles + groups, 0xE, whole - groups);
+    uint8_t *to = (uint8_t *)(uintptr_t)(t->job->metadata + row * t->job->metadata_pitch + col / 8);
+    for (size_t i = 0; i < whole / 2; i++) {
+        to[i] = (uint8_t)(t->nibbles[2 * i] | t->nibbles[2 * i + 1] << 4);
+    }
+}
+
+/* false: indices that do not rise. */
+static bool get_metadata(tile *t, uint64_t row, uint64_t col, size_t groups) {
+    const uint8_t *from =
+        (const uint8_t *)(uintptr_t)(t->job->metadata + row * t->job->metadata_pitch + col / 8);
+    bool rising = true;
+    for (size_t g = 0; g < groups; g++) {
+        t->nibbles[g] = from[g / 2] >> g % 2 * 4 & 15;
+        rising = rising && (t->nibbles[g] & 3) < t->nibbles[g] >> 2;
+    }
+    return rising;
+}
+
+/* Scales of what was kept. */
+static void kept_scales(tile *t, size_t groups) {
+    if (!ceni_codec_is(t->job, CENI_CODEC_SCALED)) {
+        return;
+    }
+    for (size_t g = 0; g < groups; g++) {
+        for (size_t k = 0; k < 2; k++) {
+            size_t from = 4 * g + (t->nibbles[g] >> 2 * k & 3);
+            t->kept_s[2 * g + k] = t->s[from];
+            t->kept_r[2 * g + k] = t->r[from];
+            t->kept_z[2 * g + k] = t->z[from];
+        }
+    }
+}
+
+/* y of all from those kept. Of indices that are the same the second counts. */
+static void spread(tile *t, const float *kept, size_t groups) {
+    memset(t->y, 0, groups * 4 * sizeof *t->y);
+    for (size_t g = 0; g < groups; g++) {
+        t->y[4 * g + (t->nibbles[g] & 3)] = kept[2 * g];
+        t->y[4 * g + (t->nibbles[g] >> 2)] = kept[2 * g + 1];
+    }
+}
+
+/* false: the tile is not 2:4, and was pruned. */
+static bool encode_sparse(tile *t, uint64_t row, uint64_t col, size_t n, bool back) {
+    size_t groups = (n + 3) / 4;
+    for (size_t i = n; i < 4 * groups; i++) {
+        t->x[i] = 0;
+        t->s[i] = t->r[i] = 1.0f; /* of a place behind the row's end */
+        t->z[i] = 0;
+        t->unit = UINT64_MAX;
+    }
+    bool sparse = t->loops->prune(t->x, n, t->kept, t->nibbles);
+    kept_scales(t, groups);
+    codes(t, t->kept, t->kept_r, t->kept_z, 2 * groups);
+    put_values(t, row, col, 2 * groups);
+    put_metadata(t, row, col, groups);
+    if (back) {
+        float y[TILE / 2];
+        uncode(t, t->kept_s, t->kept_z, 2 * groups, y);
+        spread(t, y, groups);
+    }
+    return sparse;
+}
+
+static bool decode_sparse(tile *t, uint64_t row, uint64_t col, size_t n) {
+    size_t groups = (n + 3) / 4;
+    float y[TILE / 2];
+    for (size_t i = n; i < 4 * groups; i++) {
+        t->s[i] = 1.0f;
+        t->z[i] = 0;
+        t->unit = UINT64_MAX;
+    }
+    bool rising = get_metadata(t, row, col, groups);
+    kept_scales(t, groups);
+    get_values(t, row, col, 2 * groups);
+    uncode(t, t->kept_s, t->kept_z, 2 * groups, y);
+    spread(t, y, groups);
+    return rising;
+}
+
+/* ---- rows ---- */
+
+/* false: it is not 2:4, and was pruned. */
+static bool encode_row(tile *t, uint64_t row, ceni_codec_sums *sums) {
+    const ceni_codec_job *job = t->job;
+    float limit = ceni_codec_limit(job->kind, job->flags);
+    bool sparse = true;
+    for (uint64_t col = 0; col < job->cols; col += TILE) {
+        size_t n = (size_t)ceni_codec_least(job->cols - col, TILE);
+        ceni_codec_load(t->loops, job, row, col, n, t->x);
+        tile_scales(t, row, col, n);
+        if (ceni_codec_is(job, CENI_CODEC_SPARSE)) {
+            sparse = encode_sparse(t, row, col, n, sums) && sparse;
+        } else {
+            codes(t, t->x, t->r, t->z, n);
+            put_values(t, row, col, n);
+            if (sums) {
+                uncode(t, t->s, t->z, n, t->y);
+            }
+        }
+        if (sums) {
+            t->loops->sums(t->x, t->r, t->y, n, limit, sums);
+        }
+    }
+    return sparse;
+}
+
+bool ceni_codec_encode_host(const ceni_codec_job *job, ceni_codec_sums *rows,
+                            ceni_codec_sums *total, uint64_t *dense_row) {
+    bool scales = ceni_codec_is(job, CENI_CODEC_OWN_SCALES);
+    tile t;
+    tile_init(&t, ceni_codec_loops_here(), job);
+    for (uint64_t row = 0; row < job->rows; row++) {
+        ceni_codec_sums sums = {0};
+        if (scales && row % job->unit_rows == 0) {
+            ceni_codec_scale_band(t.loops, job, row);
+            t.unit = UINT64_MAX;
+        }
+        if (!encode_row(&t, row, rows || total ? &sums : NULL) &&
+            ceni_codec_is(job, CENI_CODEC_ONLY_SPARSE)) {
+            *dense_row = row;
+            return false;
+        }
+        if (rows) {
+            rows[row] = sums;
+        }
+        if (total) {
+            ceni_codec_sums_add(total, &sums);
+        }
+    }
+    return true;
+}
+
+static void store(const tile *t, uint64_t row, uint64_t col, size_t n) {
+    uint64_t at = row * t->job->stride + col;
+    if (t->job->dtype == CEN_FP32) {
+        t->loops->store_f32(t->y, n, (float *)(uintptr_t)t->job->matrix + at);
+    } else if (t->job->dtype == CEN_FP16) {
+        t->loops->store_f16(t->y, n, (uint16_t *)(uintptr_t)t->job->matrix + at);
+    } else {
+        t->loops->store_bf16(t->y, n, (uint16_t *)(uintptr_t)t->job->matrix + at);
+    }
+}
+
+bool ceni_codec_decode_host(const ceni_codec_job *job, bool strict, uint64_t *bad_row) {
+    tile t;
+    tile_init(&t, ceni_codec_loops_here(), job);
+    for (uint64_t row = 0; row < job->rows; row++) {
+        for (uint64_t col = 0; col < job->cols; col += TILE) {
+            size_t n = (size_t)ceni_codec_least(job->cols - col, TILE);
+            tile_scales(&t, row, col, n);
+            if (!ceni_codec_is(job, CENI_CODEC_SPARSE)) {
+                get_values(&t, row, col, n);
+                uncode(&t, t.s, t.z, n, t.y);
+            } else if (!decode_sparse(&t, row, col, n) && strict) {
+                *bad_row = row;
+                return false;
+            }
+            store(&t, row, col, n);
+        }
+    }
+    return true;
+}
+
+void ceni_codec_sums_add(ceni_codec_sums *to, const ceni_codec_sums *from) {
+    to->count += from->count;
+    to->nan += from->nan;
+    to->infinite += from->infinite;
+    to->saturated += from->saturated;
+    to->overflowed += from->overflowed;
+    to->underflowed += from->underflowed;
+    to->largest = from->largest > to->largest ? from->largest : to->largest;
+    to->max_error = from->max_error > to->max_error ? from->max_error : to->max_error;
+    to->error += from->error;
+    to->error2 += from->error2;
+    to->x2 += from->x2;
+    to->y2 += from->y2;
+    to->xy += from->xy;
+}

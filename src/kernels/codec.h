@@ -1,0 +1,108 @@
+/* Encoding and decoding a matrix, as include/cenote/codec.h says it: the job that the kernels of
+ * codec.cu and their twins are given, and the same done on the calling thread.
+ *
+ *     cen_codec_extremes(job)   per grid block a pair (least, largest) of floats into `values`,
+ *                               where one unit is the whole matrix: the first step of its scale
+ *     cen_codec_scales(job)     scales and zero points; of one unit from those pairs
+ *     cen_codec_encode(job)     values, metadata and sums; with CENI_CODEC_OWN_SCALES it makes the
+ *                               scales of units in one row, too
+ *     cen_codec_decode(job)     the matrix
+ *
+ * Read by CUDA, too. */
+#ifndef CENI_KERNELS_CODEC_H
+#define CENI_KERNELS_CODEC_H
+
+#include <stdint.h>
+
+/* What an encoded element is. */
+enum {
+    CENI_CODEC_FP16 = 1,
+    CENI_CODEC_BF16,
+    CENI_CODEC_E4M3,
+    CENI_CODEC_E5M2,
+    CENI_CODEC_INT8,
+    CENI_CODEC_INT4
+};
+enum {
+    CENI_CODEC_SCALED = 1,
+    CENI_CODEC_ASYMMETRIC = 2,
+    CENI_CODEC_SPARSE = 4, /* 2:4 */
+    CENI_CODEC_SATURATING = 8,
+    CENI_CODEC_OWN_SCALES = 16,
+    CENI_CODEC_ONLY_SPARSE = 32 /* on the host: a source that is not 2:4 is refused */
+};
+enum { CENI_CODEC_TILE = 1024, CENI_CODEC_EXTREMES_MAX = 1024 };
+
+/* One matrix. The source when encoding, what is written when decoding. */
+typedef struct ceni_codec_job {
+    uint64_t matrix, rows, cols, stride; /* elements of `dtype` */
+    uint64_t values, scales, zeros, metadata;
+    uint64_t sums;                  /* 0: not wanted */
+    uint64_t pitch, metadata_pitch; /* bytes from row to row */
+    uint64_t unit_rows, unit_cols, units_across;
+    uint32_t dtype; /* cen_dtype: FP32, FP16 or BF16 */
+    uint32_t kind, flags;
+    uint32_t extremes; /* pairs that cen_codec_extremes makes */
+} ceni_codec_job;
+
+/* As cen_codec_sums. */
+typedef struct ceni_codec_sums {
+    uint64_t count, nan, infinite, saturated, overflowed, underflowed;
+    double largest, max_error, error, error2, x2, y2, xy;
+} ceni_codec_sums;
+
+/* The largest number of a kind, and what |t| exceeds when it is cut: beyond the tie above it. */
+static inline float ceni_codec_largest(uint32_t kind) {
+    return kind == CENI_CODEC_E4M3   ? 448.0f
+           : kind == CENI_CODEC_E5M2 ? 57344.0f
+           : kind == CENI_CODEC_INT8 ? 127.0f
+                                     : 7.0f;
+}
+static inline float ceni_codec_limit(uint32_t kind, uint32_t flags) {
+    if (flags & CENI_CODEC_ASYMMETRIC) { /* only an infinity is beyond a unit's own ends */
+        return 0x1.FFFFFEp127f;
+    }
+    switch (kind) {
+    case CENI_CODEC_FP16:
+        return 0x1.FFDFFEp15f;
+    case CENI_CODEC_BF16:
+        return 0x1.FEFFFEp127f;
+    case CENI_CODEC_E4M3:
+        return 464.0f;
+    case CENI_CODEC_E5M2:
+        return 0x1.DFFFFEp15f;
+    case CENI_CODEC_INT8:
+        return 0x1.FDFFFEp6f;
+    default:
+        return 0x1.DFFFFEp2f;
+    }
+}
+
+#ifndef __CUDACC__
+#include <stdbool.h>
+
+#include "kernels/table.h"
+
+/* Into host memory; with CENI_CODEC_OWN_SCALES all units' scales, too. `rows` (NULL: not wanted)
+ * gets sums for each row, and those of all are added to `total` (NULL: not wanted). false: with
+ * CENI_CODEC_ONLY_SPARSE, a row has more than two nonzeros of four; *row says which. */
+bool ceni_codec_encode_host(const ceni_codec_job *job, ceni_codec_sums *rows,
+                            ceni_codec_sums *total, uint64_t *row);
+/* false: with `strict`, a row's metadata has indices that do not rise; *row says which. */
+bool ceni_codec_decode_host(const ceni_codec_job *job, bool strict, uint64_t *row);
+void ceni_codec_sums_add(ceni_codec_sums *to, const ceni_codec_sums *from);
+
+void ceni_twin_codec_extremes(const uint32_t grid[3], const uint32_t block[3],
+                              uint32_t shared_bytes, void *const *args);
+void ceni_twin_codec_scales(const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,
+                            void *const *args);
+void ceni_twin_codec_encode(const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,
+                            void *const *args);
+void ceni_twin_codec_decode(const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,
+                            void *const *args);
+size_t ceni_ranges_codec_extremes(void *const *args, ceni_kernel_range *ranges);
+size_t ceni_ranges_codec_scales(void *const *args, ceni_kernel_range *ranges);
+size_t ceni_ranges_codec_encode(void *const *args, ceni_kernel_range *ranges);
+size_t ceni_ranges_codec_decode(void *const *args, ceni_kernel_range *ranges);
+#endif
+#endif

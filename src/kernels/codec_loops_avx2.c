@@ -1,0 +1,5 @@
+/* Compiled with -mavx2 (CMakeLists.txt). */
+#if defined(__x86_64__)
+#define LOOPS ceni_codec_loops_avx2
+#include "kernels/codec_loops_body.h"
+#endif

@@ -1,0 +1,71 @@
+/* Scales and zero points on the host. */
+#include "cenote/dtype.h"
+#include "kernels/codec_tile.h"
+
+#include <math.h>
+
+void ceni_codec_load(const ceni_codec_loops *loops, const ceni_codec_job *job, uint64_t row,
+                     uint64_t col, size_t n, float *x) {
+    uint64_t at = row * job->stride + col;
+    if (job->dtype == CEN_FP32) {
+        memcpy(x, (const float *)(uintptr_t)job->matrix + at, n * sizeof *x);
+    } else if (job->dtype == CEN_FP16) {
+        loops->load_f16((const uint16_t *)(uintptr_t)job->matrix + at, n, x);
+    } else {
+        loops->load_bf16((const uint16_t *)(uintptr_t)job->matrix + at, n, x);
+    }
+}
+
+static float at_least(float s) {
+    return s < 0x1p-126f ? 0x1p-126f : s;
+}
+
+void ceni_codec_scale_unit(const ceni_codec_job *job, uint64_t unit, float lo, float hi) {
+    float s;
+    if (ceni_codec_is(job, CENI_CODEC_ASYMMETRIC)) {
+        float steps = job->kind == CENI_CODEC_INT8 ? 255.0f : 15.0f;
+        float half = job->kind == CENI_CODEC_INT8 ? 128.0f : 8.0f;
+        float high = hi / steps, low = lo / steps;
+        s = at_least(high - low);
+        float r = 1.0f / s;
+        *(int8_t *)(uintptr_t)(job->zeros + unit) = (int8_t)(-half - nearbyintf(lo * r));
+    } else {
+        s = at_least(hi / ceni_codec_largest(job->kind));
+    }
+    memcpy((void *)(uintptr_t)(job->scales + unit * sizeof s), &s, sizeof s);
+}
+
+/* Units of rows first..last that lie side by side and fit into a tile, or one that is wider. */
+static void scale_stripe(const ceni_codec_loops *loops, const ceni_codec_job *job, uint64_t first,
+                         uint64_t last, uint64_t col, uint64_t end) {
+    float x[CENI_CODEC_TILE], lo[CENI_CODEC_TILE] = {0}, hi[CENI_CODEC_TILE] = {0};
+    for (uint64_t row = first; row < last; row++) {
+        for (uint64_t at = col; at < end; at += CENI_CODEC_TILE) {
+            size_t n = (size_t)ceni_codec_least(end - at, CENI_CODEC_TILE);
+            size_t width = (size_t)ceni_codec_least(job->unit_cols, CENI_CODEC_TILE);
+            ceni_codec_load(loops, job, row, at, n, x);
+            if (ceni_codec_is(job, CENI_CODEC_ASYMMETRIC)) {
+                loops->extremes(x, n, width, lo, hi);
+            } else {
+                loops->largest(x, n, width, hi);
+            }
+        }
+    }
+    uint64_t units = (end - col + job->unit_cols - 1) / job->unit_cols;
+    uint64_t unit = first / job->unit_rows * job->units_across + col / job->unit_cols;
+    for (uint64_t k = 0; k < units; k++) {
+        ceni_codec_scale_unit(job, unit + k, lo[k], hi[k]);
+    }
+}
+
+void ceni_codec_scale_band(const ceni_codec_loops *loops, const ceni_codec_job *job, uint64_t row) {
+    uint64_t first = row / job->unit_rows * job->unit_rows;
+    uint64_t last = first + ceni_codec_least(job->unit_rows, job->rows - first);
+    uint64_t across = job->unit_cols < CENI_CODEC_TILE ? CENI_CODEC_TILE / job->unit_cols : 1;
+    uint64_t step = across * job->unit_cols;
+    for (uint64_t col = 0, left = job->cols; left; col += step) {
+        uint64_t n = ceni_codec_least(left, step);
+        scale_stripe(loops, job, first, last, col, col + n);
+        left -= n;
+    }
+}
