@@ -91,6 +91,7 @@ int cmd_roofline(int argc, char **argv);
 int cmd_tile(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_compare(int argc, char **argv);
+int cmd_quantize(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 
 #endif

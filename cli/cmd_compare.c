@@ -70,9 +70,28 @@ static int parse(int argc, char **argv, arguments *args) {
     return status;
 }
 
-static bool has_same_shape(const cen_tensor *a, const cen_tensor *b) {
-    return a->rank == b->rank &&
-           (!a->rank || !memcmp(a->shape, b->shape, a->rank * sizeof *a->shape));
+/* A tensor's shape, or that of what it decodes to. */
+static cen_status shape_of(const cen_tensors *tensors, const cen_tensor *t, cen_quantized *q,
+                           const uint64_t **shape, uint32_t *rank) {
+    cen_status status = cen_quantized_find(tensors, t->name, q);
+    bool plain = status == CEN_ERR_NOT_FOUND;
+    *shape = plain ? t->shape : q->shape;
+    *rank = plain ? t->rank : q->rank;
+    return plain ? CEN_OK : status;
+}
+
+static cen_status compare_shapes(const cen_tensors *a, const cen_tensors *b, compare_row *row) {
+    cen_quantized p, q;
+    const uint64_t *x, *y;
+    uint32_t n, m;
+    cen_status status = shape_of(a, row->a, &p, &x, &n);
+    if (!status) {
+        status = shape_of(b, row->b, &q, &y, &m);
+    }
+    if (!status && (n != m || (n && memcmp(x, y, n * sizeof *x) != 0))) {
+        row->kind = COMPARE_SHAPE;
+    }
+    return status;
 }
 
 static compare_kind judge(const arguments *args, const cen_tensor_difference *d) {
@@ -90,20 +109,30 @@ static compare_kind judge(const arguments *args, const cen_tensor_difference *d)
 
 static cen_status compare_pair(const arguments *args, const cen_tensors *a, const cen_tensors *b,
                                compare_row *row) {
-    if (!has_same_shape(row->a, row->b)) {
-        row->kind = COMPARE_SHAPE;
-        return CEN_OK;
+    row->kind = COMPARE_SAME;
+    cen_status status = compare_shapes(a, b, row);
+    if (status || row->kind == COMPARE_SHAPE) {
+        return status;
     }
-    cen_status status = cen_tensors_compare(a, row->a, b, row->b, &row->difference);
+    status = cen_tensors_compare(a, row->a, b, row->b, &row->difference);
     row->kind = status ? COMPARE_TYPES : judge(args, &row->difference);
     return status == CEN_ERR_UNSUPPORTED ? CEN_OK : status;
+}
+
+/* Scales and the like are compared by what they make of the tensor that they belong to. */
+static bool stands_alone(const cen_tensors *in, const cen_tensor *t) {
+    return !cen_quantized_is_part(in, t);
 }
 
 static cen_status compare_all(const arguments *args, const cen_tensors *a, const cen_tensors *b,
                               compare_result *result) {
     for (size_t i = 0; i < cen_tensors_count(a); i++) {
+        const cen_tensor *t = cen_tensors_get(a, i);
+        if (!stands_alone(a, t)) {
+            continue;
+        }
         compare_row *row = &result->rows[result->count++];
-        row->a = cen_tensors_get(a, i);
+        row->a = t;
         row->b = cen_tensors_find(b, row->a->name);
         row->kind = COMPARE_ONLY_A;
         cen_status status = row->b ? compare_pair(args, a, b, row) : CEN_OK;
@@ -113,7 +142,7 @@ static cen_status compare_all(const arguments *args, const cen_tensors *a, const
     }
     for (size_t i = 0; i < cen_tensors_count(b); i++) {
         const cen_tensor *t = cen_tensors_get(b, i);
-        if (!cen_tensors_find(a, t->name)) {
+        if (stands_alone(b, t) && !cen_tensors_find(a, t->name)) {
             result->rows[result->count++] = (compare_row){.b = t, .kind = COMPARE_ONLY_B};
         }
     }

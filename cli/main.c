@@ -43,6 +43,10 @@ const cli_command cli_commands[] = {
      cmd_inspect},
     {"compare", "A B [--tolerance E] [--sqnr DB] [--top N] [--json]",
      "how far the tensors of one file are from those of another", cmd_compare},
+    {"quantize",
+     "IN -o OUT [--format int8|int4|fp8_e4m3|fp8_e5m2|fp16|bf16|lossless_bf16|none] [--group N] "
+     "[--asymmetric] [--budget LIMITS] [--include PATTERN] [--exclude PATTERN] [--top N] [--json]",
+     "a tensor file in fewer bits, and what that costs each tensor", cmd_quantize},
     {"help", "[COMMAND | --commands]", "what the commands do", cmd_help},
     {0},
 };

@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "cli/cmd.h"
-#include "cenote/tensor.h"
+#include "cenote/quantize.h"
 
 /* Opens a tensor file or an index; what the library warns of is printed to stderr, and on failure
  * its reason. Returns whether it is open. */
@@ -52,5 +52,18 @@ typedef struct compare_result {
 /* The worst first: `top` rows of those that differ. */
 void compare_print(const compare_result *result, size_t top);
 int compare_print_json(const compare_result *result);
+
+/* cenote quantize: what became of the tensors. */
+typedef struct quantize_result {
+    char in[CLI_NAME], out[CLI_NAME];
+    const cen_codec *codec; /* NULL: decoded */
+    cen_quantize_row *rows;
+    size_t count;
+    uint64_t file_before, file_after; /* bytes of the files */
+} quantize_result;
+
+/* The worst first: `top` rows of those that were encoded. */
+void quantize_print(const quantize_result *result, size_t top);
+int quantize_print_json(const quantize_result *result);
 
 #endif

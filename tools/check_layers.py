@@ -75,6 +75,7 @@ PUBLIC = {
     "probe": "probe/results",
     "roofline": "probe/paper",
     "tensor": "codec",
+    "quantize": "codec",
     "broker": "ipc",
 }
 

@@ -15,6 +15,7 @@
 #include "cenote/movable.h"
 #include "cenote/pool.h"
 #include "cenote/probe.h"
+#include "cenote/quantize.h"
 #include "cenote/roofline.h"
 #include "cenote/share.h"
 #include "cenote/snapshot.h"

@@ -113,7 +113,7 @@ static cen_status compare(pair *p, cen_tensor_difference *d) {
                          "tensor '%.64s' has %" PRIu64 " elements, and '%.64s' %" PRIu64, a->name,
                          p->a.count, b->name, p->b.count);
     }
-    bool same = !strcmp(a->type, b->type);
+    bool same = !strcmp(a->type, b->type) && !p->a.room && !p->b.room;
     *d = (cen_tensor_difference){.count = p->a.count, .numeric = p->a.dtype && p->b.dtype};
     if (!d->numeric && !same) {
         return ceni_fail(CEN_ERR_UNSUPPORTED, "tensor '%.64s': %s and %s are not comparable",

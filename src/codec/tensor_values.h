@@ -2,7 +2,7 @@
 #ifndef CENI_TENSOR_VALUES_H
 #define CENI_TENSOR_VALUES_H
 
-#include "cenote/tensor.h"
+#include "cenote/quantize.h"
 
 /* Elements of a piece: what is in memory at a time. */
 enum { CENI_PIECE = 65536 };
@@ -16,6 +16,9 @@ typedef struct ceni_tensor_source {
     const cen_tensor *tensor;
     cen_dtype dtype; /* of the values; 0: none that is read */
     uint64_t count;
+    cen_quantized quantized; /* if it is */
+    float *room;             /* its decoded elements, from `first` on; NULL: it is not quantised */
+    uint64_t first, held;
 } ceni_tensor_source;
 
 cen_status ceni_tensor_source_open(const cen_tensors *file, const cen_tensor *tensor,
