@@ -238,6 +238,26 @@ static uint32_t flags_of(const cen_codec *codec) {
            (codec->refuse_dense ? CENI_CODEC_ONLY_SPARSE : 0u);
 }
 
+/* What becomes of numbers, by kind. */
+static void set_numbers(const cen_codec *codec, ceni_codec_job *job) {
+    static const struct {
+        float largest, limit;
+    } of[] = {[CENI_CODEC_FP16] = {1, 0x1.FFDFFEp15f},  [CENI_CODEC_BF16] = {1, 0x1.FEFFFEp127f},
+              [CENI_CODEC_E4M3] = {448, 464},           [CENI_CODEC_E5M2] = {57344, 0x1.DFFFFEp15f},
+              [CENI_CODEC_INT8] = {127, 0x1.FDFFFEp6f}, [CENI_CODEC_INT4] = {7, 0x1.DFFFFEp2f}};
+    job->kind = kind_of(cen_codec_format_dtype(codec->format));
+    job->flags = flags_of(codec);
+    job->divisor = of[job->kind].largest;
+    job->limit = of[job->kind].limit;
+    job->high = job->kind == CENI_CODEC_INT8 ? 127 : 7;
+    job->low = -job->high;
+    if (codec->asymmetric) {
+        job->divisor = (float)(2 * job->high + 1);
+        job->limit = 0x1.FFFFFEp127f; /* only infinities are beyond a unit's own ends */
+        job->low--;
+    }
+}
+
 typedef struct part {
     const char *name;
     cen_addr addr;
@@ -330,7 +350,6 @@ cen_status ceni_codec_job_make(const cen_codec *codec, const cen_matrix *matrix,
     job->scales = parts->scales;
     job->zeros = parts->zeros;
     job->metadata = parts->metadata;
-    job->kind = kind_of(cen_codec_format_dtype(codec->format));
-    job->flags = flags_of(codec);
+    set_numbers(codec, job);
     return status;
 }

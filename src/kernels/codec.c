@@ -22,6 +22,7 @@ typedef struct tile {
     uint8_t packed[TILE / 2];
     /* 2:4: the kept half, with the scales of where it came from, and a nibble for each group */
     float kept[TILE / 2], kept_s[TILE / 2], kept_r[TILE / 2];
+    float sum_r[TILE]; /* r, and 0 where an element was pruned */
     int32_t kept_z[TILE / 2];
     uint8_t nibbles[TILE / 4];
 } tile;
@@ -32,7 +33,7 @@ static void tile_init(tile *t, const ceni_codec_loops *loops, const ceni_codec_j
     t->unit = UINT64_MAX;
     if (!ceni_codec_is(job, CENI_CODEC_SCALED)) {
         for (size_t i = 0; i < TILE; i++) {
-            t->s[i] = t->r[i] = 1.0f;
+            t->s[i] = t->r[i] = t->kept_r[i / 2] = 1.0f;
         }
     }
     memset(t->z, 0, sizeof t->z);
@@ -106,11 +107,10 @@ static void codes(tile *t, const float *x, const float *r, const int32_t *z, siz
     default:
         break;
     }
-    bool wide = t->job->kind == CENI_CODEC_INT8;
     if (ceni_codec_is(t->job, CENI_CODEC_ASYMMETRIC)) {
-        loops->to_int_zero(x, r, z, n, wide ? 128 : 8, t->code.i8);
+        loops->to_int_zero(x, r, z, n, t->job->high, t->code.i8);
     } else {
-        loops->to_int(x, r, n, wide ? 127.0f : 7.0f, t->code.i8);
+        loops->to_int(x, r, n, (float)t->job->high, t->code.i8);
     }
 }
 
@@ -207,12 +207,12 @@ static void kept_scales(tile *t, size_t groups) {
     }
 }
 
-/* y of all from those kept. Of indices that are the same the second counts. */
-static void spread(tile *t, const float *kept, size_t groups) {
-    memset(t->y, 0, groups * 4 * sizeof *t->y);
+/* All from those kept; 0 elsewhere. Of indices that are the same the second counts. */
+static void spread(const tile *t, const float *kept, size_t groups, float *all) {
+    memset(all, 0, groups * 4 * sizeof *all);
     for (size_t g = 0; g < groups; g++) {
-        t->y[4 * g + (t->nibbles[g] & 3)] = kept[2 * g];
-        t->y[4 * g + (t->nibbles[g] >> 2)] = kept[2 * g + 1];
+        all[4 * g + (t->nibbles[g] & 3)] = kept[2 * g];
+        all[4 * g + (t->nibbles[g] >> 2)] = kept[2 * g + 1];
     }
 }
 
@@ -233,7 +233,8 @@ static bool encode_sparse(tile *t, uint64_t row, uint64_t col, size_t n, bool ba
     if (back) {
         float y[TILE / 2];
         uncode(t, t->kept_s, t->kept_z, 2 * groups, y);
-        spread(t, y, groups);
+        spread(t, y, groups, t->y);
+        spread(t, t->kept_r, groups, t->sum_r);
     }
     return sparse;
 }
@@ -250,7 +251,7 @@ static bool decode_sparse(tile *t, uint64_t row, uint64_t col, size_t n) {
     kept_scales(t, groups);
     get_values(t, row, col, 2 * groups);
     uncode(t, t->kept_s, t->kept_z, 2 * groups, y);
-    spread(t, y, groups);
+    spread(t, y, groups, t->y);
     return rising;
 }
 
@@ -259,13 +260,12 @@ static bool decode_sparse(tile *t, uint64_t row, uint64_t col, size_t n) {
 /* false: it is not 2:4, and was pruned. */
 static bool encode_row(tile *t, uint64_t row, ceni_codec_sums *sums) {
     const ceni_codec_job *job = t->job;
-    float limit = ceni_codec_limit(job->kind, job->flags);
-    bool sparse = true;
+    bool is_sparse = ceni_codec_is(job, CENI_CODEC_SPARSE), sparse = true;
     for (uint64_t col = 0; col < job->cols; col += TILE) {
         size_t n = (size_t)ceni_codec_least(job->cols - col, TILE);
         ceni_codec_load(t->loops, job, row, col, n, t->x);
         tile_scales(t, row, col, n);
-        if (ceni_codec_is(job, CENI_CODEC_SPARSE)) {
+        if (is_sparse) {
             sparse = encode_sparse(t, row, col, n, sums) && sparse;
         } else {
             codes(t, t->x, t->r, t->z, n);
@@ -275,7 +275,7 @@ static bool encode_row(tile *t, uint64_t row, ceni_codec_sums *sums) {
             }
         }
         if (sums) {
-            t->loops->sums(t->x, t->r, t->y, n, limit, sums);
+            t->loops->sums(t->x, is_sparse ? t->sum_r : t->r, t->y, n, job->limit, sums);
         }
     }
     return sparse;

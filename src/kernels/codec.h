@@ -4,8 +4,11 @@
  *     cen_codec_extremes(job)   per grid block a pair (least, largest) of floats into `values`,
  *                               where one unit is the whole matrix: the first step of its scale
  *     cen_codec_scales(job)     scales and zero points; of one unit from those pairs
- *     cen_codec_encode(job)     values, metadata and sums; with CENI_CODEC_OWN_SCALES it makes the
- *                               scales of units in one row, too
+ *     cen_codec_encode(job)     values and metadata; with CENI_CODEC_OWN_SCALES it makes the scales
+ *                               of units in one row, which are the row or a group, too. It needs
+ *                               the row's bytes of shared memory if they are CENI_CODEC_SHARED or
+ *                               fewer, and the row is the unit
+ *     cen_codec_encode_sums(job)  and adds to sums, which are 0 before
  *     cen_codec_decode(job)     the matrix
  *
  * Read by CUDA, too. */
@@ -31,7 +34,11 @@ enum {
     CENI_CODEC_OWN_SCALES = 16,
     CENI_CODEC_ONLY_SPARSE = 32 /* on the host: a source that is not 2:4 is refused */
 };
-enum { CENI_CODEC_TILE = 1024, CENI_CODEC_EXTREMES_MAX = 1024 };
+enum {
+    CENI_CODEC_TILE = 1024,
+    CENI_CODEC_EXTREMES_MAX = 1024,
+    CENI_CODEC_SHARED = 40960 /* a row of so many bytes is kept in shared memory, of that size */
+};
 
 /* One matrix. The source when encoding, what is written when decoding. */
 typedef struct ceni_codec_job {
@@ -43,6 +50,9 @@ typedef struct ceni_codec_job {
     uint32_t dtype; /* cen_dtype: FP32, FP16 or BF16 */
     uint32_t kind, flags;
     uint32_t extremes; /* pairs that cen_codec_extremes makes */
+    float divisor;     /* of a unit's extremes: its scale */
+    float limit; /* what |t| exceeds when it is cut: beyond the tie above the largest number */
+    int32_t low, high; /* of INT kinds */
 } ceni_codec_job;
 
 /* As cen_codec_sums. */
@@ -50,33 +60,6 @@ typedef struct ceni_codec_sums {
     uint64_t count, nan, infinite, saturated, overflowed, underflowed;
     double largest, max_error, error, error2, x2, y2, xy;
 } ceni_codec_sums;
-
-/* The largest number of a kind, and what |t| exceeds when it is cut: beyond the tie above it. */
-static inline float ceni_codec_largest(uint32_t kind) {
-    return kind == CENI_CODEC_E4M3   ? 448.0f
-           : kind == CENI_CODEC_E5M2 ? 57344.0f
-           : kind == CENI_CODEC_INT8 ? 127.0f
-                                     : 7.0f;
-}
-static inline float ceni_codec_limit(uint32_t kind, uint32_t flags) {
-    if (flags & CENI_CODEC_ASYMMETRIC) { /* only an infinity is beyond a unit's own ends */
-        return 0x1.FFFFFEp127f;
-    }
-    switch (kind) {
-    case CENI_CODEC_FP16:
-        return 0x1.FFDFFEp15f;
-    case CENI_CODEC_BF16:
-        return 0x1.FEFFFEp127f;
-    case CENI_CODEC_E4M3:
-        return 464.0f;
-    case CENI_CODEC_E5M2:
-        return 0x1.DFFFFEp15f;
-    case CENI_CODEC_INT8:
-        return 0x1.FDFFFEp6f;
-    default:
-        return 0x1.DFFFFEp2f;
-    }
-}
 
 #ifndef __CUDACC__
 #include <stdbool.h>

@@ -23,7 +23,7 @@ typedef struct ceni_codec_loops {
     void (*inverse)(const float *s, size_t n, float *r);
     /* Codes of x[i] * r[i]. */
     void (*to_int)(const float *x, const float *r, size_t n, float largest, int8_t *q);
-    void (*to_int_zero)(const float *x, const float *r, const int32_t *z, size_t n, int32_t half,
+    void (*to_int_zero)(const float *x, const float *r, const int32_t *z, size_t n, int32_t high,
                         int8_t *q);
     void (*to_e4m3)(const float *x, const float *r, size_t n, bool saturate, uint8_t *q);
     void (*to_e5m2)(const float *x, const float *r, size_t n, bool saturate, uint8_t *q);

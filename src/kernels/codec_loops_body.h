@@ -141,12 +141,12 @@ static void to_int(const float *x, const float *r, size_t n, float end, int8_t *
     }
 }
 
-static void to_int_zero(const float *x, const float *r, const int32_t *z, size_t n, int32_t half,
+static void to_int_zero(const float *x, const float *r, const int32_t *z, size_t n, int32_t high,
                         int8_t *restrict q) {
     for (size_t i = 0; i < n; i++) {
         int32_t v = rounded(cut(x[i] * r[i], 1024.0f)) + z[i];
-        v = v > half - 1 ? half - 1 : v;
-        q[i] = (int8_t)(v < -half ? -half : v);
+        v = v > high ? high : v;
+        q[i] = (int8_t)(v < -high - 1 ? -high - 1 : v);
     }
 }
 

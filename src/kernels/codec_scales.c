@@ -23,14 +23,12 @@ static float at_least(float s) {
 void ceni_codec_scale_unit(const ceni_codec_job *job, uint64_t unit, float lo, float hi) {
     float s;
     if (ceni_codec_is(job, CENI_CODEC_ASYMMETRIC)) {
-        float steps = job->kind == CENI_CODEC_INT8 ? 255.0f : 15.0f;
-        float half = job->kind == CENI_CODEC_INT8 ? 128.0f : 8.0f;
-        float high = hi / steps, low = lo / steps;
+        float high = hi / job->divisor, low = lo / job->divisor;
         s = at_least(high - low);
         float r = 1.0f / s;
-        *(int8_t *)(uintptr_t)(job->zeros + unit) = (int8_t)(-half - nearbyintf(lo * r));
+        *(int8_t *)(uintptr_t)(job->zeros + unit) = (int8_t)((float)job->low - nearbyintf(lo * r));
     } else {
-        s = at_least(hi / ceni_codec_largest(job->kind));
+        s = at_least(hi / job->divisor);
     }
     memcpy((void *)(uintptr_t)(job->scales + unit * sizeof s), &s, sizeof s);
 }

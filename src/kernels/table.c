@@ -32,6 +32,7 @@ const ceni_kernel ceni_kernels[] = {
     {"cen_codec_extremes", 1, JOB, ceni_twin_codec_extremes, ceni_ranges_codec_extremes},
     {"cen_codec_scales", 1, JOB, ceni_twin_codec_scales, ceni_ranges_codec_scales},
     {"cen_codec_encode", 1, JOB, ceni_twin_codec_encode, ceni_ranges_codec_encode},
+    {"cen_codec_encode_sums", 1, JOB, ceni_twin_codec_encode, ceni_ranges_codec_encode},
     {"cen_codec_decode", 1, JOB, ceni_twin_codec_decode, ceni_ranges_codec_decode},
     {0},
 };

@@ -1,0 +1,120 @@
+/* Encoding and decoding on a device: the job goes to kernels of the table. */
+#include "codec/codec.h"
+
+#include "base/log.h"
+
+enum { WARP = 32, BLOCK_MAX = 256, STRETCH = 4, GRID_MAX = 1 << 22 };
+
+static uint64_t over(uint64_t count, uint64_t by) {
+    return count / by + (count % by != 0);
+}
+
+static uint32_t at_most(uint64_t count, uint32_t most) {
+    return count < most ? (uint32_t)count : most;
+}
+
+static cen_status check_device(cen_device *device, const cen_codec *codec,
+                               const cen_codec_parts *parts, const ceni_codec_job *job) {
+    if (!device) {
+        return ceni_fail(CEN_ERR_INVALID, "device is NULL");
+    }
+    if (codec->format == CEN_CODEC_LOSSLESS_BF16) {
+        return ceni_fail(CEN_ERR_UNSUPPORTED, "lossless bf16 is coded on the host only");
+    }
+    if (codec->refuse_dense) {
+        return ceni_fail(CEN_ERR_UNSUPPORTED, "codec.refuse_dense: only the host can refuse");
+    }
+    if ((job->flags & CENI_CODEC_SCALED) && parts->scales % sizeof(float)) {
+        return ceni_fail(CEN_ERR_INVALID, "parts.scales lies at 0x%llx, which is no multiple of 4",
+                         (unsigned long long)parts->scales);
+    }
+    if (job->kind <= CENI_CODEC_BF16 && parts->values % 2) {
+        return ceni_fail(CEN_ERR_INVALID, "parts.values lies at 0x%llx, which is no multiple of 2",
+                         (unsigned long long)parts->values);
+    }
+    return CEN_OK;
+}
+
+static cen_status launch(cen_device *device, const char *name, uint64_t grid, uint32_t block,
+                         uint32_t shared, ceni_codec_job *job, cen_stream stream) {
+    cen_launch shape = {{at_most(grid, GRID_MAX), 1, 1}, {block, 1, 1}, shared};
+    void *args[] = {job};
+    return cen_kernel_launch(device, name, &shape, args, 1, stream);
+}
+
+/* Threads of a block that has rows of so many octets. */
+static uint32_t threads(uint64_t octets) {
+    return octets >= BLOCK_MAX ? BLOCK_MAX : (uint32_t)over(octets, WARP) * WARP;
+}
+
+/* Scales of units of several rows, in a pass of their own; of one unit in two steps, the first of
+ * which leaves pairs where the values will be. */
+static cen_status make_scales(cen_device *device, ceni_codec_job *job, uint64_t bytes,
+                              cen_stream stream) {
+    uint64_t units = over(job->rows, job->unit_rows) * job->units_across;
+    uint64_t tiles = job->rows * over(job->cols, CENI_CODEC_TILE);
+    if (units == 1 && tiles > 1 && bytes >= 16) {
+        job->extremes = at_most(tiles, CENI_CODEC_EXTREMES_MAX);
+        job->extremes = at_most(bytes / 8, job->extremes);
+        cen_status status = launch(device, "cen_codec_extremes", job->extremes, CENI_CODEC_TILE / 8,
+                                   0, job, stream);
+        return status ? status : launch(device, "cen_codec_scales", 1, BLOCK_MAX, 0, job, stream);
+    }
+    uint64_t items =
+        job->unit_cols == 1 ? over(job->rows, job->unit_rows) * over(job->cols, WARP) : units;
+    return launch(device, "cen_codec_scales", items, BLOCK_MAX, 0, job, stream);
+}
+
+cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
+                                  const cen_matrix *source, const cen_codec_parts *parts,
+                                  cen_addr sums, cen_stream stream) {
+    ceni_codec_job job;
+    cen_status status = ceni_codec_job_make(codec, source, parts, true, &job);
+    status = status ? status : check_device(device, codec, parts, &job);
+    if (status) {
+        return status;
+    }
+    if (sums % sizeof(uint64_t)) {
+        return ceni_fail(CEN_ERR_INVALID, "sums lies at 0x%llx, which is no multiple of 8",
+                         (unsigned long long)sums);
+    }
+    if (sums && source->rows) {
+        status = cen_fill_async(device, sums, 0, source->rows * sizeof(cen_codec_sums), stream);
+    }
+    if (status || !job.rows) {
+        return status;
+    }
+    uint64_t octets = over(job.cols, 8), bytes = job.cols * (cen_dtype_bits(job.dtype) / 8);
+    uint32_t block = threads(octets);
+    /* A block makes the scales of its row, save of the only row: that is for all blocks. */
+    if (codec->granularity == CEN_CODEC_GROUP ||
+        (codec->granularity == CEN_CODEC_ROW && job.rows > 1)) {
+        job.flags |= CENI_CODEC_OWN_SCALES;
+    } else if (job.flags & CENI_CODEC_SCALED) {
+        status = make_scales(device, &job, parts->bytes.values, stream);
+    }
+    if (status) {
+        return status;
+    }
+    bool whole = (job.flags & CENI_CODEC_OWN_SCALES) && job.unit_cols == job.cols;
+    uint64_t items = whole ? job.rows : job.rows * over(octets, (uint64_t)STRETCH * block);
+    uint32_t shared = whole && bytes <= CENI_CODEC_SHARED ? (uint32_t)over(bytes, 16) * 16 : 0;
+    job.sums = sums;
+    return launch(device, sums ? "cen_codec_encode_sums" : "cen_codec_encode", items, block, shared,
+                  &job, stream);
+}
+
+cen_status cen_codec_decode_async(cen_device *device, const cen_codec *codec,
+                                  const cen_codec_parts *parts, const cen_matrix *to,
+                                  cen_stream stream) {
+    ceni_codec_job job;
+    cen_status status = ceni_codec_job_make(codec, to, parts, false, &job);
+    status = status ? status : check_device(device, codec, parts, &job);
+    if (status || !job.rows) {
+        return status;
+    }
+    uint64_t octets = over(job.cols, 8);
+    uint32_t block = threads(octets);
+    return launch(device, "cen_codec_decode", job.rows * over(octets, block), block, 0, &job,
+                  stream);
+}
