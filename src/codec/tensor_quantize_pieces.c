@@ -111,7 +111,7 @@ cen_status ceni_quantize_decode(ceni_quantize_job *job, const cen_tensor *tensor
     const cen_quantized *q = &item->q;
     uint64_t rows = ceni_quantized_rows(&q->codec, q->rows, q->cols);
     uint64_t row = q->cols * (cen_dtype_bits(q->dtype) / 8);
-    uint8_t *room = ceni_calloc(rows, row); /* which may be too many bytes */
+    uint8_t *room = ceni_malloc((size_t)(rows * row));
     cen_status status = room ? CEN_OK : no_memory(tensor);
     for (uint64_t first = 0; first < q->rows && !status; first += rows) {
         uint64_t n = q->rows - first < rows ? q->rows - first : rows;

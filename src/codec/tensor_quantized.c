@@ -199,8 +199,10 @@ static cen_status find_parts(const cen_tensors *tensors, const cen_tensor *tenso
     cen_status status = cen_codec_bound(&q->codec, q->rows, q->cols, &sizes);
     ceni_log_expect(before);
     bool lossless = q->codec.format == CEN_CODEC_LOSSLESS_BF16;
+    /* Lossless keeps a byte of each element as it is: so none claims more than there can be. */
+    uint64_t least = lossless ? q->rows * q->cols : sizes.values;
     if (status || strcmp(tensor->type, ceni_quantized_type(q->codec.format)) != 0 ||
-        (lossless ? tensor->bytes > sizes.values : tensor->bytes != sizes.values)) {
+        tensor->bytes < least || tensor->bytes > sizes.values) {
         return wrong(tensor, "its type or bytes are not what its description makes");
     }
     q->values = tensor;

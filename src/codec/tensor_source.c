@@ -21,7 +21,7 @@ cen_status ceni_tensor_source_open(const cen_tensors *file, const cen_tensor *te
     uint64_t rows = ceni_quantized_rows(&q->codec, q->rows, q->cols);
     source->dtype = CEN_FP32;
     source->count = q->rows * q->cols;
-    source->room = ceni_calloc(rows * q->cols, sizeof *source->room); /* which may be too many */
+    source->room = ceni_malloc((size_t)(rows * q->cols) * sizeof *source->room);
     return source->room ? CEN_OK
                         : ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.64s': no memory to decode it",
                                     tensor->name);
