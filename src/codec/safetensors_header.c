@@ -155,11 +155,11 @@ static bool has_minus(const char *text, size_t size) {
     return false;
 }
 
-/* Whole numbers from 0 up only: what has a point or an exponent is read as a real. */
+/* Whole numbers only: what has a point or an exponent is read as a real. There is no sign. */
 static bool read_numbers(const json_t *list, uint64_t *numbers) {
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *number = json_array_get(list, i);
-        if (!json_is_integer(number) || json_integer_value(number) < 0) {
+        if (!json_is_integer(number)) {
             return false;
         }
         numbers[i] = (uint64_t)json_integer_value(number);

@@ -149,7 +149,7 @@ cen_status ceni_tensor_out_name(ceni_tensor_out *out) {
         return failed(out, "its permissions cannot be set");
     }
     if (fault() || fsync(out->fd)) {
-        return failed(out, "writing failed");
+        return failed(out, "it cannot be put on the disk");
     }
     int fd = out->fd;
     out->fd = -1;
