@@ -42,6 +42,12 @@ cen_status cli_read(const char *command, const char *file, cen_snapshot **snapsh
 #define CLI_NAME 256
 const char *cli_base_name(const char *path, char name[CLI_NAME]);
 
+/* Replaces control characters by '?'. */
+void cli_one_line(char *text);
+
+/* Characters, not bytes, of UTF-8. */
+int cli_columns(const char *text);
+
 /* Parses a size such as "27.94GiB", "512M", "8e9" (K, M, G, T and KiB ... are powers of 1024; KB,
  * MB, GB, TB of 1000). False if malformed, negative or over 2^63. */
 bool cli_parse_size(const char *text, uint64_t *bytes);
@@ -99,6 +105,9 @@ int cmd_probe(int argc, char **argv);
 int cmd_profile(int argc, char **argv);
 int cmd_roofline(int argc, char **argv);
 int cmd_tile(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
+int cmd_compare(int argc, char **argv);
+int cmd_quantize(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 
 #endif

@@ -2,6 +2,8 @@
  * most bytes first, each with what its ledger says below it. */
 #include "cli/holders.h"
 
+#include "cli/cmd.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,18 +19,9 @@ static uint64_t size_of(int64_t difference) {
     return difference < 0 ? -(uint64_t)difference : (uint64_t)difference;
 }
 
-/* Characters, not bytes, of UTF-8. */
-static int columns(const char *text) {
-    int count = 0;
-    for (; *text; text++) {
-        count += (*text & 0xc0) != 0x80;
-    }
-    return count;
-}
-
 /* Prints text in exactly `width` columns; what does not fit ends in "...". */
 static void put_fixed(const char *text, int width) {
-    int have = columns(text), put = 0;
+    int have = cli_columns(text), put = 0;
     int keep = have > width ? width - 3 : width;
     const char *at = text;
     for (; *at; at++) {
@@ -46,7 +39,7 @@ typedef struct line {
 } line;
 
 static void put_word(line *l, const char *word) {
-    int length = columns(word);
+    int length = cli_columns(word);
     if (l->column && l->column + 2 + length + 1 <= WIDTH) {
         printf(", %s", word);
         l->column += 2 + length;
@@ -105,7 +98,8 @@ static widths measure(const cen_holder_device *device) {
     widths w = {1, 1, 1};
     for (size_t i = 0; i < device->holder_count; i++) {
         const cen_holder *h = &device->holders[i];
-        int pid = digits(h->pid), user = columns(user_of(h)), program = columns(program_of(h));
+        int pid = digits(h->pid), user = cli_columns(user_of(h)),
+            program = cli_columns(program_of(h));
         w.pid = pid > w.pid ? pid : w.pid;
         w.user = user > w.user ? user : w.user;
         w.program = program > w.program ? program : w.program;
@@ -164,7 +158,7 @@ static void put_device(const cen_holder_device *d) {
     } else {
         snprintf(claim + length, sizeof claim - (size_t)length, ", claimed %s too much", size);
     }
-    bool fits = columns(head) + columns(claim) <= WIDTH;
+    bool fits = cli_columns(head) + cli_columns(claim) <= WIDTH;
     printf("%s%s%s\n", head, fits ? "" : "\n  ", claim);
     widths w = measure(d);
     for (size_t i = 0; i < n; i++) {

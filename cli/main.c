@@ -43,6 +43,14 @@ const cli_command cli_commands[] = {
      "--flops F --bytes [LEVEL=]SIZE [--dtype TYPE] [--machine FILE] [--device N] [--peak-flops F] "
      "[--bandwidth SIZE] [--latency NS] [--json]",
      "whether memory, arithmetic or latency bounds a piece of work", cmd_roofline},
+    {"inspect", "FILE [--stats] [--json]", "what is in a tensor file, or in all files of a model",
+     cmd_inspect},
+    {"compare", "A B [--tolerance E] [--sqnr DB] [--top N] [--json]",
+     "how far the tensors of one file are from those of another", cmd_compare},
+    {"quantize",
+     "IN -o OUT [--format int8|int4|fp8_e4m3|fp8_e5m2|fp16|bf16|lossless_bf16|none] [--group N] "
+     "[--asymmetric] [--budget LIMITS] [--include PATTERN] [--exclude PATTERN] [--top N] [--json]",
+     "a tensor file in fewer bits, and what that costs each tensor", cmd_quantize},
     {"help", "[COMMAND | --commands]", "what the commands do", cmd_help},
     {0},
 };

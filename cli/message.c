@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Control characters, as of a file's name, would act on a terminal. */
-static void one_line(char *text) {
+void cli_one_line(char *text) {
     for (; *text; text++) {
         if ((unsigned char)*text < ' ' || *text == 0x7f) {
             *text = '?';
@@ -14,10 +14,18 @@ static void one_line(char *text) {
     }
 }
 
+int cli_columns(const char *text) {
+    int count = 0;
+    for (; *text; text++) {
+        count += (*text & 0xc0) != 0x80;
+    }
+    return count;
+}
+
 static void print_error(const char *command, const char *format, va_list args) {
     char line[2048];
     vsnprintf(line, sizeof line, format, args);
-    one_line(line);
+    cli_one_line(line);
     fprintf(stderr, "cenote%s%s: %s\n", *command ? " " : "", command, line);
 }
 
@@ -71,7 +79,7 @@ const char *cli_base_name(const char *path, char name[CLI_NAME]) {
              !strcmp(path, "-") ? "standard input"
              : slash            ? slash + 1
                                 : path);
-    one_line(name);
+    cli_one_line(name);
     return name;
 }
 

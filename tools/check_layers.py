@@ -79,6 +79,7 @@ PUBLIC = {
     "roofline": "probe/paper",
     "profile": "probe/profile",
     "tensor": "codec",
+    "quantize": "codec",
     "broker": "ipc",
 }
 

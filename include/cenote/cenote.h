@@ -19,10 +19,12 @@
 #include "cenote/probe.h"
 #include "cenote/profile.h"
 #include "cenote/product.h"
+#include "cenote/quantize.h"
 #include "cenote/roofline.h"
 #include "cenote/share.h"
 #include "cenote/snapshot.h"
 #include "cenote/status.h"
+#include "cenote/tensor.h"
 #include "cenote/trace.h"
 
 #endif

@@ -102,9 +102,8 @@ cen_status cen_codec_budget_bound(const cen_codec *codec, const cen_codec_budget
     return CEN_OK;
 }
 
-/* Which limit is passed, in words; NULL: none. */
-static const char *too_much(const cen_codec_budget *b, const cen_codec_sums *sums, char *text,
-                            size_t size) {
+const char *ceni_codec_too_much(const cen_codec_budget *b, const cen_codec_sums *sums, char *text,
+                                size_t size) {
     cen_codec_report r;
     cen_codec_report_of(sums, &r);
     double count = r.count ? (double)r.count : 1;
@@ -148,7 +147,7 @@ static cen_status attempt(const cen_codec *codec, const cen_codec_budget *budget
         return ceni_fail(CEN_ERR_LIMIT, "source has %llu NaN and %llu infinities",
                          (unsigned long long)sums->nan, (unsigned long long)sums->infinite);
     }
-    *why = too_much(budget, sums, text, size);
+    *why = ceni_codec_too_much(budget, sums, text, size);
     return CEN_OK;
 }
 

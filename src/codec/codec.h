@@ -18,6 +18,10 @@ static inline bool ceni_codec_is_sparse(cen_codec_format format) {
 cen_status ceni_codec_job_make(const cen_codec *codec, const cen_matrix *matrix,
                                const cen_codec_parts *parts, bool encode, ceni_codec_job *job);
 
+/* Which limit of a budget is passed, in words; NULL: none. */
+const char *ceni_codec_too_much(const cen_codec_budget *budget, const cen_codec_sums *sums,
+                                char *text, size_t size);
+
 /* Lossless BF16: bytes at most; encoding, with the bytes used; decoding. The arguments are checked,
  * save for what is in the stream. */
 uint64_t ceni_lossless_bound(uint64_t elements);

@@ -1,0 +1,175 @@
+#include "codec/safetensors_out.h"
+
+#include "base/fault.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "trace/write.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* At most this much in one call: the kernel's own limit is below 2^31. */
+#define WRITE_AT_ONCE ((uint64_t)1 << 30)
+
+static cen_status failed(const ceni_tensor_out *out, const char *what) {
+    return ceni_fail(CEN_ERR_IO, "%s: %s: %s", out->target, what, strerror(errno));
+}
+
+static cen_status no_memory(const char *path) {
+    return ceni_fail(CEN_ERR_HOST_MEMORY, "%s: no memory for its name", path);
+}
+
+/* True, with an errno, if this call has to fail. */
+static bool fault(void) {
+    bool hit = ceni_fault(CENI_FAULT_IO);
+    errno = hit ? EIO : errno;
+    return hit;
+}
+
+/* The file behind `path`, if there is one: a symbolic link stays one. */
+static cen_status find_target(ceni_tensor_out *out, const char *path) {
+    struct stat st;
+    bool there = !stat(path, &st);
+    char *real = there ? realpath(path, NULL) : NULL;
+    out->target = ceni_strdup(real ? real : path);
+    free(real);
+    if (!out->target) {
+        return no_memory(path);
+    }
+    if (there && !S_ISREG(st.st_mode)) {
+        return ceni_fail(CEN_ERR_INVALID, "%s: is there, and no plain file", path);
+    }
+    if (there && access(path, W_OK)) {
+        return failed(out, "cannot be written");
+    }
+    out->mode = there ? st.st_mode & 07777 : 0;
+    return CEN_OK;
+}
+
+/* A file in the target's folder under a name that is nobody's. */
+static cen_status make_temporary(ceni_tensor_out *out) {
+    int folder = (int)(ceni_base_name(out->target) - out->target);
+    size_t size = (size_t)folder + 64;
+    char *name = ceni_malloc(size);
+    if (!name) {
+        return no_memory(out->target);
+    }
+    for (int i = 0; i < 1000 && out->fd < 0; i++) {
+        snprintf(name, size, "%.*s.cenote-%ld-%d.part", folder, out->target, (long)getpid(), i);
+        out->fd =
+            fault() ? -1 : ceni_fd_move(open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+        if (out->fd < 0 && errno != EEXIST) {
+            break;
+        }
+    }
+    if (out->fd < 0) {
+        cen_status status = failed(out, "cannot be made");
+        ceni_free(name);
+        return status;
+    }
+    out->temporary = name;
+    return CEN_OK;
+}
+
+/* Room for all of it, so that a disk that has none says so before anything is computed. Where that
+ * cannot be asked for, writing will tell. */
+static cen_status reserve(const ceni_tensor_out *out, uint64_t bytes) {
+    ceni_quiet quiet;
+    ceni_quiet_begin(&quiet);
+    int error = fault() || fallocate(out->fd, 0, 0, (off_t)bytes) ? errno : 0;
+    ceni_quiet_end(&quiet, error);
+    errno = error;
+    return !error || error == EOPNOTSUPP || error == ENOSYS ? CEN_OK
+                                                            : failed(out, "writing failed");
+}
+
+cen_status ceni_tensor_out_open(ceni_tensor_out *out, const char *path, uint64_t bytes) {
+    cen_status status = find_target(out, path);
+    if (!status) {
+        status = make_temporary(out);
+    }
+    return status ? status : reserve(out, bytes);
+}
+
+static int write_at(int fd, const uint8_t *data, uint64_t bytes, uint64_t offset) {
+    while (bytes) {
+        size_t part = (size_t)(bytes < WRITE_AT_ONCE ? bytes : WRITE_AT_ONCE);
+        ssize_t got = fault() ? -1 : pwrite(fd, data, part, (off_t)offset);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            return got ? errno : ENOSPC;
+        }
+        data += got;
+        offset += (uint64_t)got;
+        bytes -= (uint64_t)got;
+    }
+    return 0;
+}
+
+cen_status ceni_tensor_out_write(ceni_tensor_out *out, uint64_t offset, const void *data,
+                                 uint64_t bytes) {
+    ceni_quiet quiet;
+    ceni_quiet_begin(&quiet);
+    int error = write_at(out->fd, data, bytes, offset);
+    ceni_quiet_end(&quiet, error);
+    errno = error;
+    return error ? failed(out, "writing failed") : CEN_OK;
+}
+
+/* A name is on the disk once its folder is. */
+static cen_status sync_folder(const ceni_tensor_out *out) {
+    int length = (int)(ceni_base_name(out->target) - out->target);
+    ceni_str path = {0};
+    ceni_str_printf(&path, "%.*s", length ? length : 1, length ? out->target : ".");
+    char *folder = ceni_str_take(&path);
+    if (!folder) {
+        return no_memory(out->target);
+    }
+    int fd = fault() ? -1 : ceni_fd_move(open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    bool synced = fd >= 0 && !fault() && !fsync(fd);
+    cen_status status =
+        synced ? CEN_OK : failed(out, "is there, but its name may not be on the disk yet");
+    ceni_fd_close_all(&fd, 1);
+    ceni_free(folder);
+    return status;
+}
+
+cen_status ceni_tensor_out_name(ceni_tensor_out *out) {
+    if (out->mode && fchmod(out->fd, out->mode)) {
+        return failed(out, "its permissions cannot be set");
+    }
+    if (fault() || fsync(out->fd)) {
+        return failed(out, "it cannot be put on the disk");
+    }
+    int fd = out->fd;
+    out->fd = -1;
+    if (close(fd)) {
+        return failed(out, "writing failed");
+    }
+    if (fault() || rename(out->temporary, out->target)) {
+        return failed(out, "cannot be given its name");
+    }
+    ceni_free(out->temporary);
+    out->temporary = NULL;
+    return sync_folder(out);
+}
+
+void ceni_tensor_out_close(ceni_tensor_out *out) {
+    ceni_fd_close_all(&out->fd, 1);
+    if (out->temporary) {
+        unlink(out->temporary);
+    }
+    ceni_free(out->temporary);
+    ceni_free(out->target);
+    *out = (ceni_tensor_out){.fd = -1};
+}

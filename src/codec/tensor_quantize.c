@@ -1,0 +1,169 @@
+/* A tensor file in fewer bits, and back. */
+#include "codec/tensor_quantize.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "codec/codec.h"
+
+#include <inttypes.h>
+
+static cen_status check(const cen_tensors *in, const char *out, const cen_quantize_options *options,
+                        const cen_quantize_row *rows) {
+    if (!in || !out || !options || (!rows && cen_tensors_count(in))) {
+        return ceni_fail(CEN_ERR_INVALID, "quantising a file: %s is NULL",
+                         !in        ? "in"
+                         : !out     ? "out"
+                         : !options ? "options"
+                                    : "rows");
+    }
+    if (options->size != sizeof *options) {
+        return ceni_fail(CEN_ERR_INVALID, "options.size is %zu; this library's is %zu",
+                         options->size, sizeof *options);
+    }
+    if (cen_tensors_reads(in, out)) {
+        return ceni_fail(CEN_ERR_INVALID, "%s: is what is read, and would be replaced", out);
+    }
+    return CEN_OK;
+}
+
+static cen_status check_codec(const cen_quantize_options *o) {
+    cen_status status = cen_codec_check(&o->codec);
+    if (!status && !ceni_quantized_fits(&o->codec)) {
+        return ceni_fail(CEN_ERR_INVALID, "options.codec has scales neither by rows nor by groups");
+    }
+    if ((!o->include && o->include_count) || (!o->exclude && o->exclude_count)) {
+        return ceni_fail(CEN_ERR_INVALID, "options.%s is NULL", o->include ? "exclude" : "include");
+    }
+    cen_codec_sizes sizes; /* for the check of the budget that it begins with */
+    return status ? status : cen_codec_budget_bound(&o->codec, &o->budget, CEN_FP32, 1, 1, &sizes);
+}
+
+static cen_status write_items(ceni_quantize_job *job) {
+    cen_status status = CEN_OK;
+    for (size_t i = 0; i < job->count && !status; i++) {
+        const cen_tensor *tensor = cen_tensors_get(job->in, i);
+        ceni_quantize_item *item = &job->items[i];
+        switch (item->made) {
+        case CENI_ENCODED:
+            status = ceni_quantize_encode(job, tensor, item);
+            break;
+        case CENI_DECODED:
+            status = ceni_quantize_decode(job, tensor, item);
+            break;
+        case CENI_KEPT:
+            status = ceni_quantize_copy(job, tensor, item);
+            break;
+        case CENI_LEFT_OUT:
+            break;
+        }
+    }
+    return status;
+}
+
+static cen_status write_out(ceni_quantize_job *job) {
+    cen_status status = ceni_quantize_lay_out(job);
+    if (!status) {
+        status = cen_tensor_writer_open(job->out, job->specs, job->spec_count, job->notes,
+                                        job->note_count, &job->writer);
+    }
+    if (status) {
+        return status;
+    }
+    status = write_items(job);
+    if (status) {
+        cen_tensor_writer_drop(job->writer);
+        return status;
+    }
+    return cen_tensor_writer_finish(job->writer);
+}
+
+static void report(const ceni_quantize_job *job, cen_quantize_row *rows) {
+    for (size_t i = 0; i < job->count; i++) {
+        const ceni_quantize_item *item = &job->items[i];
+        const cen_tensor *tensor = cen_tensors_get(job->in, i);
+        const cen_codec_sizes *s = &item->sizes;
+        cen_quantize_row row = {.tensor = tensor, .kept = item->why};
+        if (item->made == CENI_ENCODED) {
+            row.codec = item->q.codec;
+            cen_codec_report_of(&item->sums, &row.report);
+            row.bytes = s->values + s->scales + s->zeros + s->metadata;
+        } else if (item->made == CENI_DECODED) {
+            row.codec = item->q.codec;
+            row.bytes = item->q.rows * item->q.cols * (cen_dtype_bits(item->q.dtype) / 8);
+        } else if (item->made == CENI_KEPT) {
+            row.bytes = tensor->bytes;
+        }
+        if (row.report.nan && ceni_codec_is_int(row.codec.format)) {
+            ceni_log(CEN_LOG_WARN, "tensor '%.64s': %" PRIu64 " NaNs became 0", tensor->name,
+                     row.report.nan);
+        }
+        rows[i] = row;
+    }
+}
+
+static void free_job(ceni_quantize_job *job) {
+    for (size_t i = 0; i < job->count && job->items; i++) {
+        for (size_t n = 0; n < CENI_TEXTS; n++) {
+            ceni_free(job->items[i].texts[n]);
+        }
+    }
+    ceni_free(job->items);
+    ceni_free(job->specs);
+    ceni_free(job->notes);
+}
+
+static cen_status plan_decoding(ceni_quantize_job *job) {
+    cen_status status = CEN_OK;
+    for (size_t i = 0; i < job->count && !status; i++) {
+        const cen_tensor *tensor = cen_tensors_get(job->in, i);
+        ceni_quantize_item *item = &job->items[i];
+        cen_status before = ceni_log_expect(CEN_ERR_NOT_FOUND);
+        status = cen_quantized_find(job->in, tensor->name, &item->q);
+        ceni_log_expect(before);
+        bool part = cen_quantized_is_part(job->in, tensor);
+        if (!status) {
+            item->made = CENI_DECODED;
+        } else if (status == CEN_ERR_NOT_FOUND) {
+            item->made = part ? CENI_LEFT_OUT : CENI_KEPT;
+            item->why = part ? "a part of a quantised one" : "not quantised";
+            status = CEN_OK;
+        }
+    }
+    return status;
+}
+
+static cen_status run(const cen_tensors *in, const char *out, const cen_quantize_options *options,
+                      cen_status (*plan)(ceni_quantize_job *job), cen_quantize_row *rows) {
+    ceni_quantize_job job = {
+        .in = in, .out = out, .options = options, .count = cen_tensors_count(in)};
+    for (size_t i = 0; i < job.count; i++) {
+        job.total += cen_tensors_get(in, i)->bytes;
+    }
+    job.items = ceni_calloc(job.count, sizeof *job.items);
+    cen_status status =
+        job.items ? plan(&job)
+                  : ceni_fail(CEN_ERR_HOST_MEMORY, "%s: no memory for %zu tensors", out, job.count);
+    if (!status) {
+        status = write_out(&job);
+    }
+    if (!status) {
+        report(&job, rows);
+    }
+    free_job(&job);
+    return status;
+}
+
+cen_status cen_quantize(const cen_tensors *in, const char *out, const cen_quantize_options *options,
+                        cen_quantize_row *rows) {
+    cen_status status = check(in, out, options, rows);
+    if (!status) {
+        status = check_codec(options);
+    }
+    return status ? status : run(in, out, options, ceni_quantize_plan, rows);
+}
+
+cen_status cen_dequantize(const cen_tensors *in, const char *out,
+                          const cen_quantize_options *options, cen_quantize_row *rows) {
+    cen_status status = check(in, out, options, rows);
+    return status ? status : run(in, out, options, plan_decoding, rows);
+}
