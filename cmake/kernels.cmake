@@ -42,3 +42,13 @@ add_custom_command(
 set_source_files_properties(
   ${CMAKE_SOURCE_DIR}/src/kernels/image.c PROPERTIES OBJECT_DEPENDS ${kernel_bytes} COMPILE_DEFINITIONS
                                                      "CENI_KERNELS_BYTES=\"${kernel_bytes}\"")
+
+# Programs that travel share one copy of the image, which would be most of each.
+if(CENOTE_STATIC_DEPS)
+  add_library(cenote_image SHARED src/kernels/image.c)
+  target_include_directories(cenote_image PRIVATE include src)
+  set_target_properties(cenote_image PROPERTIES C_VISIBILITY_PRESET default)
+  # Before the static library, whose own copy then stays out; some linkers would leave it out as not
+  # needed so far.
+  set(CENOTE_SHARED_IMAGE -Wl,--push-state,--no-as-needed cenote_image -Wl,--pop-state)
+endif()

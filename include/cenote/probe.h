@@ -30,6 +30,7 @@ typedef struct cen_probe cen_probe;
 #define CEN_LEVEL_DRAM      "DRAM"
 #define CEN_LEVEL_LINK      "link" /* between host and device; on the host, memcpy */
 #define CEN_LEVEL_PEER      "peer"
+#define CEN_LEVEL_UNIFIED   "unified memory" /* moved by the driver to where it is used */
 #define CEN_LEVEL_DISK      "disk"
 
 /* A measured figure: the median of its samples, the lowest and the highest. */

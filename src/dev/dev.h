@@ -14,6 +14,7 @@
 
 #include "base/fault.h"
 #include "cenote/device.h"
+#include "cenote/dtype.h"
 
 typedef uint64_t ceni_page; /* one physical chunk; backend's own handle, never 0 */
 
@@ -49,7 +50,8 @@ typedef struct ceni_legacy_handle {
     X(event_query) X(event_sync) X(event_signal) X(event_elapsed) X(copy) X(copy_peer) X(fill)     \
     X(launch) X(host_func) X(pinned_alloc) X(pinned_free) X(pinned_register)                       \
     X(pinned_unregister) X(peer_can_access) X(peer_rank) X(peer_enable) X(event_export)            \
-    X(event_import) X(legacy_export) X(legacy_open) X(legacy_close) X(dmabuf) X(limits)
+    X(event_import) X(legacy_export) X(legacy_open) X(legacy_close) X(dmabuf) X(limits)            \
+    X(tensor_map) X(managed_alloc) X(managed_prefetch)
 /* clang-format on */
 
 enum ceni_dev_op {
@@ -70,6 +72,22 @@ typedef struct ceni_dev_limits {
     uint64_t memory_clock_khz; /* of the memory, whose bus moves two words a cycle */
     uint32_t memory_bus_bits;
 } ceni_dev_limits;
+
+/* A matrix in the device's memory as its copy engine takes it, box by box: rows of `cols` elements,
+ * `stride` bytes apart. A box is laid into shared memory row after row of 128 bytes, whose 16-byte
+ * parts are exchanged by the row's number mod 8; what lies outside of the matrix is zero. */
+typedef struct ceni_tiled {
+    cen_addr data;   /* a multiple of 16 */
+    uint64_t stride; /* a multiple of 16, less than 2^40 */
+    uint64_t cols, rows;
+    uint32_t box_cols, box_rows; /* 128 bytes of columns, at most 256 rows */
+    cen_dtype dtype;
+} ceni_tiled;
+
+/* What a kernel of the table takes for it, as an argument of 128 bytes. */
+typedef struct ceni_tensor_map {
+    _Alignas(128) uint64_t words[16];
+} ceni_tensor_map;
 
 typedef struct ceni_graph ceni_graph; /* the backend's own */
 
@@ -167,6 +185,12 @@ struct ceni_backend {
     cen_status (*legacy_close)(cen_device *device, cen_addr addr);
     cen_status (*dmabuf)(cen_device *device, cen_addr addr, uint64_t bytes, int *fd);
     cen_status (*limits)(cen_device *device, ceni_dev_limits *limits);
+    /* Optional; touches no memory. CEN_ERR_UNSUPPORTED: the driver has none. */
+    cen_status (*tensor_map)(cen_device *device, const ceni_tiled *tiled, ceni_tensor_map *map);
+    /* Optional, as tensor_map is; segment_free frees it. */
+    cen_status (*managed_alloc)(cen_device *device, uint64_t size, cen_addr *addr);
+    cen_status (*managed_prefetch)(cen_device *device, cen_addr addr, uint64_t size, bool to_host,
+                                   cen_stream stream);
 
     /* For tests (dev/capture.h); optional. */
     cen_status (*capture_begin)(cen_device *device, cen_stream stream);
@@ -193,6 +217,8 @@ struct cen_device {
     uint64_t granularity;
     uint64_t total_bytes;
     bool vmm;
+    uint32_t compute_capability; /* as in cen_device_props */
+    uint32_t multiprocessors;
     _Atomic uint64_t withheld; /* bytes that the driver calls free and was seen not to give */
     ceni_fault_arm faults[CENI_OP_COUNT]; /* armed with ceni_dev_fault */
     ceni_call_stats stats[CENI_OP_COUNT];
@@ -264,5 +290,17 @@ cen_status ceni_dev_legacy_close(cen_device *device, cen_addr addr);
 cen_status ceni_dev_dmabuf(cen_device *device, cen_addr addr, uint64_t bytes, int *fd);
 
 cen_status ceni_dev_get_limits(cen_device *device, ceni_dev_limits *limits);
+
+/* CEN_ERR_UNSUPPORTED: the device copies no boxes, as before compute capability 9.0 and on the
+ * host. */
+cen_status ceni_dev_tensor_map(cen_device *device, const ceni_tiled *tiled, ceni_tensor_map *map);
+
+/* Unified memory, which the driver moves to whoever uses it: by faults, or ahead of them in stream
+ * order. It is measured, and never what a pool is made of. Freed with ceni_dev_segment_free.
+ * CEN_ERR_UNSUPPORTED: where host and device do not share such memory page by page, and on the host
+ * backend. */
+cen_status ceni_dev_managed_alloc(cen_device *device, uint64_t size, cen_addr *addr);
+cen_status ceni_dev_managed_prefetch(cen_device *device, cen_addr addr, uint64_t size, bool to_host,
+                                     cen_stream stream);
 
 #endif

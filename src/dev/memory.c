@@ -178,3 +178,32 @@ cen_status ceni_dev_segment_free(cen_device *device, cen_addr addr) {
     return leave_timed(device, op, start, 1,
                        status ? status : device->backend->segment_free(device, addr));
 }
+
+static cen_status check_managed(cen_device *device, enum ceni_dev_op op, uint64_t size) {
+    cen_status status = ceni_call_enter(device, op);
+    if (!status && (!device->backend->managed_alloc || !device->backend->managed_prefetch)) {
+        status = ceni_fail(CEN_ERR_UNSUPPORTED, "%s: %s has no unified memory",
+                           ceni_dev_op_name(op), device->backend->name);
+    }
+    if (!status && !size) {
+        status = ceni_fail(CEN_ERR_INVALID, "%s: size is 0", ceni_dev_op_name(op));
+    }
+    return status;
+}
+
+cen_status ceni_dev_managed_alloc(cen_device *device, uint64_t size, cen_addr *addr) {
+    const enum ceni_dev_op op = CENI_OP_managed_alloc;
+    cen_status status = check_managed(device, op, size);
+    status = status ? status : ceni_call_need(addr, op, "addr");
+    return ceni_call_leave(device, op,
+                           status ? status : device->backend->managed_alloc(device, size, addr));
+}
+
+cen_status ceni_dev_managed_prefetch(cen_device *device, cen_addr addr, uint64_t size, bool to_host,
+                                     cen_stream stream) {
+    const enum ceni_dev_op op = CENI_OP_managed_prefetch;
+    cen_status status = check_managed(device, op, size);
+    return ceni_call_leave(
+        device, op,
+        status ? status : device->backend->managed_prefetch(device, addr, size, to_host, stream));
+}

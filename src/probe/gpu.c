@@ -13,9 +13,9 @@ bool ceni_gpu_failed(ceni_gpu *gpu, const char *level, const char *figure, cen_s
         return false;
     }
     const char *reason = cen_log_last_error();
-    gpu->lost = gpu->lost || ceni_is_loss(status);
     ceni_draft_skip(gpu->draft, level, "%s: %s", figure,
                     *reason ? reason : cen_status_text(status));
+    gpu->lost = gpu->lost || ceni_is_loss(status) || !ceni_gpu_idle(gpu);
     return true;
 }
 
@@ -112,7 +112,6 @@ static void put_capacities(ceni_gpu *gpu) {
     }
     ceni_draft_skip(gpu->draft, gpu->memory_level,
                     "generation: a driver does not tell it; the name is by the width of the bus");
-    ceni_draft_skip(gpu->draft, "unified memory", "not measured by this version");
 }
 
 /* ---- what all parts use ---- */
@@ -195,7 +194,8 @@ static void end(ceni_gpu *gpu) {
 cen_status ceni_probe_device(cen_device *const *devices, size_t count, size_t self, bool quick,
                              ceni_draft *draft) {
     static void (*const parts[])(ceni_gpu * gpu) = {ceni_gpu_latencies, ceni_gpu_bandwidths,
-                                                    ceni_gpu_link, ceni_gpu_peers, ceni_gpu_energy};
+                                                    ceni_gpu_link,      ceni_gpu_peers,
+                                                    ceni_gpu_managed,   ceni_gpu_energy};
     ceni_gpu gpu = {.device = devices[self],
                     .devices = devices,
                     .count = count,
@@ -221,7 +221,9 @@ cen_status ceni_probe_device(cen_device *const *devices, size_t count, size_t se
         parts[i](&gpu);
     }
     if (begun && gpu.lost) {
-        ceni_draft_skip(draft, "device", "what follows in this list's order: the device was lost");
+        ceni_draft_skip(draft, "device",
+                        "what follows in this list's order: the device was lost, or does not say "
+                        "that it is done with what failed");
     }
     end(&gpu);
     return draft->status;

@@ -24,7 +24,7 @@ typedef struct ceni_gpu {
     uint64_t memory_bytes;
     char *staging; /* pinned */
     uint64_t staging_bytes;
-    bool lost; /* nothing more can be measured */
+    bool lost; /* nothing more can be measured: its memory may be in use for ever */
     ceni_draft *draft;
 } ceni_gpu;
 
@@ -38,11 +38,11 @@ typedef struct ceni_gpu_work {
     double bytes;     /* that a round moves */
 } ceni_gpu_work;
 
-/* Notes in the draft that a figure of the level failed with the status, whose reason was logged;
- * true if it failed. */
+/* Notes in the draft that a figure of the level failed with the status, whose reason was logged,
+ * and waits for what is under way still; true if it failed. */
 bool ceni_gpu_failed(ceni_gpu *gpu, const char *level, const char *figure, cen_status status);
 /* Whether all that was enqueued is done: after a failure some of it may still be under way, and
- * what it uses must not be freed. */
+ * what it uses must be neither written nor freed. */
 bool ceni_gpu_idle(ceni_gpu *gpu);
 /* The launch for the whole device: so many blocks a multiprocessor, of so many threads. */
 cen_launch ceni_gpu_shape(const ceni_gpu *gpu, uint32_t blocks, uint32_t threads,
@@ -58,6 +58,7 @@ void ceni_gpu_latencies(ceni_gpu *gpu);
 void ceni_gpu_bandwidths(ceni_gpu *gpu);
 void ceni_gpu_link(ceni_gpu *gpu);
 void ceni_gpu_peers(ceni_gpu *gpu);
+void ceni_gpu_managed(ceni_gpu *gpu);
 void ceni_gpu_energy(ceni_gpu *gpu);
 
 #endif

@@ -217,6 +217,8 @@ static void measure_link(ceni_gpu *gpu) {
 }
 
 void ceni_gpu_latencies(ceni_gpu *gpu) {
+    static void (*const outside[])(ceni_gpu * gpu) = {measure_l1, measure_l2, measure_far,
+                                                      measure_link};
     uint64_t rounds = (gpu->quick ? 10000 : 50000000) / CENI_CHASE_BATCH;
     void *args[] = {&rounds, &gpu->out};
     /* Its clocks rise while it works: a tenth of a second before anything is timed. */
@@ -227,8 +229,7 @@ void ceni_gpu_latencies(ceni_gpu *gpu) {
     measure_inside(gpu, CEN_LEVEL_REGISTERS, "cen_fma_chain", 0, gpu->quick ? 1 << 12 : 1 << 18);
     measure_inside(gpu, CEN_LEVEL_SHARED, "cen_chase_shared", 32 << 10,
                    gpu->quick ? 1 << 12 : 1 << 16);
-    measure_l1(gpu);
-    measure_l2(gpu);
-    measure_far(gpu);
-    measure_link(gpu);
+    for (size_t i = 0; i < sizeof outside / sizeof *outside && !gpu->lost; i++) {
+        outside[i](gpu);
+    }
 }

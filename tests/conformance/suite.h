@@ -22,6 +22,14 @@
 #include "cenote/cenote.h"
 #include "dev/dev.h"
 
+/* Of so many fault points, or rounds of the same, one is tried. The thread sanitizer takes some
+ * twenty times as long and looks for races, which the points share; every other build tries all. */
+#if defined(__SANITIZE_THREAD__)
+#define SUITE_STRIDE 8
+#else
+#define SUITE_STRIDE 1
+#endif
+
 typedef struct fixture {
     const char *label, *name;
     bool host, is_inline;

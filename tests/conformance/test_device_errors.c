@@ -18,6 +18,7 @@ typedef struct world {
     cen_event manual;
     void *pinned, *registered, *memory_to_register;
     int fd; /* of memory.pages[0] */
+    cen_addr managed;
     cen_event shared;
     ceni_event_token token;
     int event_fd; /* of shared; -1: the token is enough */
@@ -40,6 +41,8 @@ static world make_world(fixture *f, cen_device *peer) {
     }
     if (f->host) {
         OK(cen_event_create(d, CEN_EVENT_MANUAL, &w.manual));
+    } else {
+        OK(ceni_dev_managed_alloc(d, HOST_BYTES, &w.managed));
     }
     OK(cen_stream_sync(d, w.stream));
     OK(cen_pinned_alloc(d, HOST_BYTES, &w.pinned));
@@ -205,10 +208,28 @@ static bool takes_two(const fixture *f, enum ceni_dev_op op) {
            (op == CENI_OP_event_import || op == CENI_OP_legacy_open || op == CENI_OP_legacy_close);
 }
 
+/* What not every device can do. */
+static cen_status call_optional(const world *w, enum ceni_dev_op op) {
+    const ceni_tiled tiled = {w->memory.addr, 64, 64, 128, CEN_FP16, 64, 64};
+    ceni_tensor_map map;
+    cen_addr addr;
+    switch (op) {
+    case CENI_OP_tensor_map:
+        return ceni_dev_tensor_map(w->device, &tiled, &map);
+    case CENI_OP_managed_alloc:
+        return ceni_dev_managed_alloc(w->device, HOST_BYTES, &addr);
+    default:
+        return ceni_dev_managed_prefetch(w->device, w->managed, HOST_BYTES, true, w->stream);
+    }
+}
+
 static cen_status call(const world *w, enum ceni_dev_op op) {
     if (op == CENI_OP_limits) {
         ceni_dev_limits limits;
         return ceni_dev_get_limits(w->device, &limits);
+    }
+    if (op >= CENI_OP_tensor_map) {
+        return call_optional(w, op);
     }
     if (op >= CENI_OP_event_export) {
         return call_share(w, op);
@@ -432,7 +453,7 @@ static void a_lost_device_says_so(void **state) {
     ceni_host_lose(f->device);
     for (enum ceni_dev_op op = 0; op < CENI_OP_COUNT; op++) {
         suite_log_reset();
-        FAILS(CEN_ERR_DEVICE_LOST, call(&w, op));
+        FAILS(op < CENI_OP_tensor_map ? CEN_ERR_DEVICE_LOST : CEN_ERR_UNSUPPORTED, call(&w, op));
         assert_int_equal(suite_log_errors, 1);
     }
     free_world(f, &w);

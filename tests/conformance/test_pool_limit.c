@@ -192,7 +192,7 @@ static void addresses_outlast_moves(void **state) {
     const cen_host_options tiny_pages = {.capacity = 16 * MIB, .granularity = 4096};
     world w =
         world_on(state, &tiny_pages, &(cen_pool_options){.page_bytes = 4096, .driver_share = 1});
-    for (int round = 0; round < 24; round++) {
+    for (int round = 0; round < 24; round += SUITE_STRIDE) {
         size_t piece = (72 + 12 * (size_t)(round % 12)) << 10;
         int count = (int)(14 * MIB / piece);
         void *pieces[200];

@@ -188,7 +188,7 @@ static void each(const world *w, ceni_fault_arm *arm) {
     for (int sticky = 0; sticky < 2; sticky++) {
         int64_t n = 1;
         while (n < 5000 && attempt(w, arm, n, sticky)) {
-            n++;
+            n += SUITE_STRIDE;
         }
         assert_true(n < 5000);
         assert_true(n > 1 || w->f->is_inline); /* where nothing is ever waited for */

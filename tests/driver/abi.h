@@ -63,7 +63,6 @@ typedef struct cu_array3d_desc {
     X(CAPTURE_ACTIVE, CU_STREAM_CAPTURE_STATUS_ACTIVE, 1)                                          \
     X(CAPTURE_INVALIDATED, CU_STREAM_CAPTURE_STATUS_INVALIDATED, 2)                                \
     X(CAPTURE_MODE_THREAD, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                                 \
-    X(ATTACH_GLOBAL, CU_MEM_ATTACH_GLOBAL, 1)                                                      \
     X(ATTACH_HOST, CU_MEM_ATTACH_HOST, 2)                                                          \
     X(MEMORY_HOST, CU_MEMORYTYPE_HOST, 1)                                                          \
     X(MEMORY_DEVICE, CU_MEMORYTYPE_DEVICE, 2)                                                      \

@@ -50,6 +50,22 @@ cu_result cuMemcpyAsync(cu_deviceptr dst, cu_deviceptr src, size_t size, cu_stre
     return enter_copy(__func__, dst, src, size, stream, false);
 }
 
+/* Host and device have one memory here: in stream order, nothing is moved. */
+cu_result cuMemPrefetchAsync_v2(cu_deviceptr addr, size_t size, cu_location location,
+                                unsigned flags, cu_stream handle) {
+    td_context *context;
+    td_stream *s;
+    TD_TRY(td_enter_context(__func__, &context));
+    TD_NEED(size && !flags);
+    TD_NEED(location.type == CU_LOCATION_DEVICE || location.type == CU_LOCATION_HOST);
+    pthread_mutex_lock(&td_lock);
+    const td_entry *e = td_table_holds(addr);
+    bool whole = e && e->kind == TD_MANAGED && addr + size <= e->addr + e->size;
+    pthread_mutex_unlock(&td_lock);
+    TD_NEED(whole);
+    return td_stream_for_work(context, handle, &s);
+}
+
 cu_result cuMemcpyHtoDAsync_v2(cu_deviceptr dst, const void *src, size_t size, cu_stream stream) {
     return enter_copy(__func__, dst, (uintptr_t)src, size, stream, false);
 }

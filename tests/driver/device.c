@@ -95,6 +95,7 @@ cu_result cuDeviceGetAttribute(int *value, cu_enum attribute, cu_device device) 
         break;
     case CU_ATTR_UNIFIED_ADDRESSING:
     case CU_ATTR_MANAGED:
+    case CU_ATTR_CONCURRENT_MANAGED:
     case CU_ATTR_POOLS:
         *value = 1;
         break;

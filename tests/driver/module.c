@@ -155,6 +155,36 @@ cu_result cuKernelGetFunction(cu_function *function, cu_kernel kernel) {
     return CU_SUCCESS;
 }
 
+/* As of a card with 227 KiB for a block. */
+cu_result cuFuncSetAttribute(cu_function function, cu_enum attribute, int value) {
+    td_context *context;
+    TD_TRY(td_enter_context(__func__, &context));
+    TD_NEED(function && attribute == CU_FUNC_SHARED_MAX && value >= 0 && value <= 227 << 10);
+    return CU_SUCCESS;
+}
+
+/* What the driver's documentation demands of the arguments; the map is none, as twins read memory
+ * themselves. */
+cu_result cuTensorMapEncodeTiled(cu_tensor_map *map, cu_enum type, uint32_t rank, void *base,
+                                 const uint64_t *sizes, const uint64_t *strides,
+                                 const uint32_t *box, const uint32_t *steps, cu_enum interleave,
+                                 cu_enum swizzle, cu_enum l2_promotion, cu_enum fill) {
+    TD_TRY(td_enter(__func__));
+    TD_NEED(map && (uintptr_t)map % 64 == 0 && (uintptr_t)base % 16 == 0);
+    TD_NEED(type == CU_TENSOR_FP16 || type == CU_TENSOR_BF16);
+    TD_NEED(rank == 2 && sizes && strides && box && steps);
+    TD_NEED(interleave == CU_TENSOR_PLAIN && swizzle == CU_TENSOR_SWIZZLE_128);
+    TD_NEED(l2_promotion == CU_TENSOR_L2_128 && fill == CU_TENSOR_FILL_ZERO);
+    TD_NEED(strides[0] % 16 == 0 && strides[0] < UINT64_C(1) << 40 && strides[0] >= sizes[0] * 2);
+    for (int i = 0; i < 2; i++) {
+        TD_NEED(sizes[i] && sizes[i] <= UINT64_C(1) << 32 && box[i] && box[i] <= 256);
+        TD_NEED(steps[i] == 1);
+    }
+    TD_NEED(box[0] * 2 <= 128 && box[0] * 2 % 16 == 0);
+    memset(map, 0, sizeof *map);
+    return CU_SUCCESS;
+}
+
 cu_result cuLaunchKernel(cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                          unsigned block_x, unsigned block_y, unsigned block_z,
                          unsigned shared_bytes, cu_stream stream, void **args, void **extra) {

@@ -41,6 +41,8 @@ FIELD(cu_array3d_desc, flags, CUDA_ARRAY3D_DESCRIPTOR, Flags)
 #define cu_access_desc    CUmemAccessDesc
 #define cu_pool_props     CUmemPoolProps
 #define cu_ipc_memory     CUipcMemHandle
+#define cu_location       CUmemLocation
+#define cu_tensor_map     CUtensorMap
 #define cu_array_desc     CUDA_ARRAY_DESCRIPTOR
 #define cu_array3d_desc   CUDA_ARRAY3D_DESCRIPTOR
 #define cu_edge_data      CUgraphEdgeData

@@ -52,9 +52,10 @@ typedef struct ceni_cuda_device {
     bool export_fd, rdma, host_pages, dma_buf;
     int host_node; /* the NUMA node near the device */
     ceni_cuda_owned owned;
-    pthread_mutex_t kernels_lock; /* of the two below, which a first launch sets */
+    pthread_mutex_t kernels_lock; /* of the three below, which a first launch sets */
     cu_module module;
     cu_function *functions; /* by index in ceni_kernels */
+    uint32_t *shared_most;  /* shared bytes that each may be launched with, by the same index */
 } ceni_cuda_device;
 
 typedef struct ceni_cuda_scope {
@@ -110,6 +111,9 @@ cen_status ceni_cuda_page_import(cen_device *device, int fd, uint64_t size, ceni
 
 cen_status ceni_cuda_segment_alloc(cen_device *device, uint64_t size, cen_addr *addr);
 cen_status ceni_cuda_segment_free(cen_device *device, cen_addr addr);
+cen_status ceni_cuda_managed_alloc(cen_device *device, uint64_t size, cen_addr *addr);
+cen_status ceni_cuda_managed_prefetch(cen_device *device, cen_addr addr, uint64_t size,
+                                      bool to_host, cen_stream stream);
 cen_status ceni_cuda_pinned_alloc(cen_device *device, size_t size, void **ptr);
 cen_status ceni_cuda_pinned_free(cen_device *device, void *ptr);
 cen_status ceni_cuda_pinned_register(cen_device *device, void *ptr, size_t size);
@@ -154,6 +158,7 @@ cen_status ceni_cuda_fill(cen_device *device, cen_addr dst, uint8_t value, size_
                           cen_stream stream);
 cen_status ceni_cuda_launch(cen_device *device, const char *name, const cen_launch *shape,
                             void *const *args, size_t arg_count, cen_stream stream);
+cen_status ceni_cuda_tensor_map(cen_device *device, const ceni_tiled *tiled, ceni_tensor_map *map);
 cen_status ceni_cuda_host_func(cen_device *device, cen_stream stream, void (*fn)(void *),
                                void *arg);
 

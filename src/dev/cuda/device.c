@@ -48,6 +48,9 @@ static cu_result read_limits(ceni_cuda_device *self) {
                                                        CU_GRANULARITY_MINIMUM) == CU_SUCCESS;
     self->base.granularity = self->base.vmm ? granularity : (uint64_t)2 << 20;
     self->base.total_bytes = total;
+    self->base.compute_capability =
+        (uint32_t)(attribute(self, CU_ATTR_MAJOR) * 10 + attribute(self, CU_ATTR_MINOR));
+    self->base.multiprocessors = (uint32_t)attribute(self, CU_ATTR_MULTIPROCESSORS);
     self->export_fd = self->base.vmm && attribute(self, CU_ATTR_EXPORT_FD);
     self->dma_buf = attribute(self, CU_ATTR_DMA_BUF);
     self->rdma = self->base.vmm && attribute(self, CU_ATTR_RDMA);
@@ -223,9 +226,8 @@ static cen_status device_props(cen_device *device, cen_device_props *props) {
     }
     if (scope.result == CU_SUCCESS) {
         print_uuid(read.uuid, strstr(read.name, " MIG ") ? "MIG-" : "GPU-", &uuid);
-        read.compute_capability =
-            (uint32_t)(attribute(self, CU_ATTR_MAJOR) * 10 + attribute(self, CU_ATTR_MINOR));
-        read.multiprocessors = (uint32_t)attribute(self, CU_ATTR_MULTIPROCESSORS);
+        read.compute_capability = device->compute_capability;
+        read.multiprocessors = device->multiprocessors;
         *props = read;
     }
     return ceni_cuda_leave(&scope, "reading the device's properties");
@@ -308,6 +310,9 @@ const ceni_backend ceni_backend_cuda = {
     .props = device_props,
     .mem_info = device_mem_info,
     .limits = device_limits,
+    .tensor_map = ceni_cuda_tensor_map,
+    .managed_alloc = ceni_cuda_managed_alloc,
+    .managed_prefetch = ceni_cuda_managed_prefetch,
     .va_reserve = ceni_cuda_va_reserve,
     .va_free = ceni_cuda_va_free,
     .page_create = ceni_cuda_page_create,

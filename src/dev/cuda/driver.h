@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef unsigned cu_result; /* enums of the driver have no negative values: unsigned int */
 typedef unsigned cu_enum;
@@ -57,6 +58,10 @@ typedef struct cu_access_desc {
     cu_location location;
     cu_enum flags;
 } cu_access_desc;
+
+typedef struct cu_tensor_map {
+    _Alignas(128) uint64_t opaque[16];
+} cu_tensor_map;
 
 /* CU_MAP_*(X): X(our name without CU_, the driver's name, value). */
 #define CU_ERROR_MAP(X)                                                                            \
@@ -110,6 +115,7 @@ typedef struct cu_access_desc {
     X(ATTR_REGISTERS, CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, 82)                    \
     X(ATTR_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                                \
     X(ATTR_MINOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                                \
+    X(ATTR_CONCURRENT_MANAGED, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 89)                  \
     X(ATTR_VMM, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 102)                      \
     X(ATTR_EXPORT_FD, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 103)        \
     X(ATTR_RDMA, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 110)                 \
@@ -120,6 +126,7 @@ typedef struct cu_access_desc {
     X(ALLOC_PINNED, CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                              \
     X(HANDLE_FD, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1)                                      \
     X(LOCATION_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE, 1)                                             \
+    X(LOCATION_HOST, CU_MEM_LOCATION_TYPE_HOST, 2)                                                 \
     X(LOCATION_HOST_NUMA, CU_MEM_LOCATION_TYPE_HOST_NUMA, 3)                                       \
     X(GRANULARITY_MINIMUM, CU_MEM_ALLOC_GRANULARITY_MINIMUM, 0)                                    \
     X(PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_NONE, 0)                                                 \
@@ -130,11 +137,19 @@ typedef struct cu_access_desc {
     X(EVENT_FOR_OTHERS, CU_EVENT_INTERPROCESS, 4)                                                  \
     X(IPC_PEER_ACCESS, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, 1)                                      \
     X(RANGE_DMA_BUF, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 1)                                       \
+    X(ATTACH_GLOBAL, CU_MEM_ATTACH_GLOBAL, 1)                                                      \
     X(HOST_ALLOC_PORTABLE, CU_MEMHOSTALLOC_PORTABLE, 1)                                            \
     X(HOST_REGISTER_PORTABLE, CU_MEMHOSTREGISTER_PORTABLE, 1)                                      \
     X(CAPTURE_NONE, CU_STREAM_CAPTURE_STATUS_NONE, 0)                                              \
     X(CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_GLOBAL, 0)                                       \
     X(CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                     \
+    X(FUNC_SHARED_MAX, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8)                         \
+    X(TENSOR_FP16, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 6)                                             \
+    X(TENSOR_BF16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 9)                                            \
+    X(TENSOR_PLAIN, CU_TENSOR_MAP_INTERLEAVE_NONE, 0)                                              \
+    X(TENSOR_SWIZZLE_128, CU_TENSOR_MAP_SWIZZLE_128B, 3)                                           \
+    X(TENSOR_L2_128, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, 2)                                        \
+    X(TENSOR_FILL_ZERO, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE, 0)                                      \
     X(PROC_ADDRESS_LEGACY_STREAM, CU_GET_PROC_ADDRESS_LEGACY_STREAM, 1)
 
 enum {

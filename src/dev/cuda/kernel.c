@@ -1,9 +1,13 @@
 /* The built-in kernels on a GPU: the embedded image, loaded once a device by its first launch. */
 #include "dev/cuda/backend.h"
 
+#include <string.h>
+
 #include "base/log.h"
 #include "base/mem.h"
 #include "kernels/table.h"
+
+enum { SHARED_ALWAYS = 48 << 10 }; /* what a block may have without being asked for */
 
 /* Loads the image and finds every kernel in it, so that no later launch has to load code (which
  * might wait for running kernels, or fall into a capture). */
@@ -14,7 +18,10 @@ static cu_result load_kernels(ceni_cuda_device *self) {
         count++;
     }
     cu_function *functions = ceni_calloc(count, sizeof(cu_function));
-    if (!functions) {
+    uint32_t *shared_most = ceni_calloc(count, sizeof *shared_most);
+    if (!functions || !shared_most) {
+        ceni_free(functions);
+        ceni_free(shared_most);
         return CU_ERROR_OUT_OF_MEMORY;
     }
     cu_enum mode = ceni_cuda_relax(cu);
@@ -22,17 +29,20 @@ static cu_result load_kernels(ceni_cuda_device *self) {
     cu_result result = cu->cuModuleLoadData(&module, ceni_kernels_image);
     for (size_t i = 0; result == CU_SUCCESS && i < count; i++) {
         result = cu->cuModuleGetFunction(&functions[i], module, ceni_kernels[i].name);
+        shared_most[i] = SHARED_ALWAYS;
     }
     ceni_cuda_restore(cu, mode);
     if (result == CU_SUCCESS) {
         self->module = module;
         self->functions = functions;
+        self->shared_most = shared_most;
         return CU_SUCCESS;
     }
     if (module) {
         cu->cuModuleUnload(module);
     }
     ceni_free(functions);
+    ceni_free(shared_most);
     return result;
 }
 
@@ -42,7 +52,30 @@ void ceni_cuda_unload_kernels(ceni_cuda_device *self) {
         self->module = NULL;
     }
     ceni_free(self->functions);
+    ceni_free(self->shared_most);
     self->functions = NULL;
+    self->shared_most = NULL;
+}
+
+/* The function, which may be launched with so much shared memory from now on: never less, as
+ * another thread may be about to launch it with more. */
+static cu_result get_function(ceni_cuda_device *self, size_t index, uint32_t shared_bytes,
+                              cu_function *function) {
+    cu_result result = CU_SUCCESS;
+    pthread_mutex_lock(&self->kernels_lock);
+    if (!self->functions) {
+        result = load_kernels(self);
+    }
+    if (result == CU_SUCCESS) {
+        *function = self->functions[index];
+        if (shared_bytes > self->shared_most[index]) {
+            result = self->cu->cuFuncSetAttribute(*function, CU_FUNC_SHARED_MAX, (int)shared_bytes);
+            self->shared_most[index] =
+                result == CU_SUCCESS ? shared_bytes : self->shared_most[index];
+        }
+    }
+    pthread_mutex_unlock(&self->kernels_lock);
+    return result;
 }
 
 cen_status ceni_cuda_launch(cen_device *device, const char *name, const cen_launch *shape,
@@ -60,19 +93,40 @@ cen_status ceni_cuda_launch(cen_device *device, const char *name, const cen_laun
                          "cuda:%d: this library was built without CUDA kernels", device->ordinal);
     }
     ceni_cuda_scope scope = ceni_cuda_enter(device);
-    ceni_cuda_device *self = scope.self;
+    cu_function function = NULL;
     if (scope.result == CU_SUCCESS) {
-        pthread_mutex_lock(&self->kernels_lock);
-        if (!self->functions) {
-            scope.result = load_kernels(self);
-        }
-        pthread_mutex_unlock(&self->kernels_lock);
+        scope.result = get_function(scope.self, (size_t)(kernel - ceni_kernels),
+                                    shape->shared_bytes, &function);
     }
     if (scope.result == CU_SUCCESS) {
-        scope.result = scope.cu->cuLaunchKernel(
-            self->functions[kernel - ceni_kernels], shape->grid[0], shape->grid[1], shape->grid[2],
-            shape->block[0], shape->block[1], shape->block[2], shape->shared_bytes,
-            (cu_stream)stream, (void **)args, NULL);
+        scope.result =
+            scope.cu->cuLaunchKernel(function, shape->grid[0], shape->grid[1], shape->grid[2],
+                                     shape->block[0], shape->block[1], shape->block[2],
+                                     shape->shared_bytes, (cu_stream)stream, (void **)args, NULL);
     }
     return ceni_cuda_leave(&scope, "launching %s", name);
+}
+
+_Static_assert(sizeof(ceni_tensor_map) == sizeof(cu_tensor_map), "the driver's");
+
+cen_status ceni_cuda_tensor_map(cen_device *device, const ceni_tiled *tiled, ceni_tensor_map *map) {
+    if (device->compute_capability < 90 || (tiled->dtype != CEN_FP16 && tiled->dtype != CEN_BF16)) {
+        return ceni_fail(CEN_ERR_UNSUPPORTED, "cuda:%d: boxes of %s are not copied by this device",
+                         device->ordinal, cen_dtype_name(tiled->dtype));
+    }
+    ceni_cuda_scope scope = ceni_cuda_enter(device);
+    if (scope.result == CU_SUCCESS) {
+        cu_tensor_map made;
+        const uint64_t sizes[2] = {tiled->cols, tiled->rows}, strides[1] = {tiled->stride};
+        const uint32_t box[2] = {tiled->box_cols, tiled->box_rows}, steps[2] = {1, 1};
+        scope.result = scope.cu->cuTensorMapEncodeTiled(
+            &made, tiled->dtype == CEN_FP16 ? CU_TENSOR_FP16 : CU_TENSOR_BF16, 2,
+            (void *)(uintptr_t)tiled->data, sizes, strides, box, steps, CU_TENSOR_PLAIN,
+            CU_TENSOR_SWIZZLE_128, CU_TENSOR_L2_128, CU_TENSOR_FILL_ZERO);
+        if (scope.result == CU_SUCCESS) {
+            memcpy(map, &made, sizeof made);
+        }
+    }
+    return ceni_cuda_leave(&scope, "describing a matrix of %llu x %llu to the copy engine",
+                           (unsigned long long)tiled->rows, (unsigned long long)tiled->cols);
 }

@@ -40,6 +40,44 @@ cen_status ceni_cuda_segment_free(cen_device *device, cen_addr addr) {
     return ceni_cuda_leave(&scope, "freeing the segment %#" PRIx64, addr);
 }
 
+cen_status ceni_cuda_managed_alloc(cen_device *device, uint64_t size, cen_addr *addr) {
+    ceni_cuda_scope scope = ceni_cuda_enter(device);
+    cu_deviceptr memory = 0;
+    int by_page = 0;
+    if (scope.result == CU_SUCCESS) {
+        scope.result = scope.cu->cuDeviceGetAttribute(&by_page, CU_ATTR_CONCURRENT_MANAGED,
+                                                      scope.self->device);
+    }
+    if (scope.result == CU_SUCCESS && !by_page) {
+        scope.result = CU_ERROR_NOT_SUPPORTED;
+    }
+    if (scope.result == CU_SUCCESS) {
+        scope.result = scope.cu->cuMemAllocManaged(&memory, size, CU_ATTACH_GLOBAL);
+    }
+    if (scope.result == CU_SUCCESS) {
+        if (ceni_cuda_own(scope.self, CENI_CUDA_SEGMENT, memory, size)) {
+            *addr = memory;
+        } else {
+            scope.cu->cuMemFree(memory);
+            scope.result = CU_ERROR_OUT_OF_MEMORY;
+            return ceni_cuda_leave_as(&scope, CEN_ERR_HOST_MEMORY, "keeping unified memory");
+        }
+    }
+    return ceni_cuda_leave(&scope, "allocating %" PRIu64 " bytes of unified memory", size);
+}
+
+cen_status ceni_cuda_managed_prefetch(cen_device *device, cen_addr addr, uint64_t size,
+                                      bool to_host, cen_stream stream) {
+    ceni_cuda_scope scope = ceni_cuda_enter(device);
+    if (scope.result == CU_SUCCESS) {
+        const cu_location to = {to_host ? CU_LOCATION_HOST : CU_LOCATION_DEVICE,
+                                to_host ? 0 : scope.self->device};
+        scope.result = scope.cu->cuMemPrefetchAsync(addr, size, to, 0, (cu_stream)stream);
+    }
+    return ceni_cuda_leave(&scope, "moving %" PRIu64 " bytes of unified memory at %#" PRIx64, size,
+                           addr);
+}
+
 static cen_status leave_host(ceni_cuda_scope *scope, const char *what, void *ptr, size_t size) {
     cen_status status = ceni_cuda_status(scope->result);
     return ceni_cuda_leave_as(scope, status == CEN_ERR_DEVICE_MEMORY ? CEN_ERR_HOST_MEMORY : status,

@@ -36,6 +36,7 @@ FIELD(cu_alloc_prop, flags.rdma, CUmemAllocationProp, allocFlags.gpuDirectRDMACa
 FIELD(cu_alloc_prop, flags.usage, CUmemAllocationProp, allocFlags.usage)
 FIELD(cu_alloc_prop, flags.reserved, CUmemAllocationProp, allocFlags.reserved)
 SIZE(cu_access_desc, CUmemAccessDesc)
+SIZE(cu_tensor_map, CUtensorMap)
 FIELD(cu_access_desc, location, CUmemAccessDesc, location)
 FIELD(cu_access_desc, flags, CUmemAccessDesc, flags)
 SIZE(cu_ipc_memory, CUipcMemHandle)
@@ -47,6 +48,8 @@ SIZE(cu_ipc_event, CUipcEventHandle)
 #define cu_access_desc CUmemAccessDesc
 #define cu_ipc_memory  CUipcMemHandle
 #define cu_ipc_event   CUipcEventHandle
+#define cu_tensor_map  CUtensorMap
+#define cu_location    CUmemLocation
 #define SYM(name, suffix, version, args)                                                           \
     static_assert(__builtin_types_compatible_p(cu_result(*) args, PFN_##name##_v##version),        \
                   #name #suffix);
