@@ -75,6 +75,8 @@ PUBLIC = {
     "probe": "probe/results",
     "roofline": "probe/paper",
     "tensor": "codec",
+    "calibrate": "codec",
+    "precision": "codec",
     "broker": "ipc",
 }
 

@@ -2,6 +2,7 @@
 #ifndef CENOTE_CENOTE_H
 #define CENOTE_CENOTE_H
 
+#include "cenote/calibrate.h"
 #include "cenote/codec.h"
 #include "cenote/device.h"
 #include "cenote/dtype.h"

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "kernels/calibrate.h"
 #include "kernels/codec.h"
 #include "kernels/hierarchy.h"
 #include "kernels/memory.h"
@@ -33,6 +34,10 @@ const ceni_kernel ceni_kernels[] = {
     {"cen_codec_scales", 1, JOB, ceni_twin_codec_scales, ceni_ranges_codec_scales},
     {"cen_codec_encode", 1, JOB, ceni_twin_codec_encode, ceni_ranges_codec_encode},
     {"cen_codec_decode", 1, JOB, ceni_twin_codec_decode, ceni_ranges_codec_decode},
+    {"cen_calibrate", 1, SIZES(sizeof(ceni_calibrate_job)), ceni_twin_calibrate,
+     ceni_ranges_calibrate},
+    {"cen_calibrate_channels", 1, SIZES(sizeof(ceni_calibrate_job)), ceni_twin_calibrate_channels,
+     ceni_ranges_calibrate_channels},
     {0},
 };
 
