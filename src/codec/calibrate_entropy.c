@@ -45,13 +45,19 @@ static double spread(const cen_calibration *c, double top, double amax, double *
     return beyond;
 }
 
-/* Of the first `kept` bins. P: what they hold, the last with `tail`, all beyond; Q: what they hold
- * in `levels` runs of bins, each run spread evenly over those of its bins that are not empty. */
+/* Of the first `kept` bins. P: what they hold, the last that is not empty with `tail`, all beyond
+ * (in an empty one it would be infinitely far from Q, and one element far above the rest would
+ * forbid to cut anything); Q: what they hold in `levels` runs of bins, each run spread evenly over
+ * those of its bins that are not empty. */
 static double divergence(const double *grid, uint32_t kept, uint32_t levels, double held,
                          double tail) {
     double sum = 0, all = held + tail;
+    uint32_t last = kept - 1;
     if (held <= 0) {
         return INFINITY;
+    }
+    while (grid[last] <= 0) {
+        last--;
     }
     for (uint32_t level = 0; level < levels; level++) {
         uint32_t from = (uint32_t)((uint64_t)level * kept / levels);
@@ -62,10 +68,9 @@ static double divergence(const double *grid, uint32_t kept, uint32_t levels, dou
             filled += grid[i] > 0;
         }
         for (uint32_t i = from; i < to; i++) {
-            double p = grid[i] + (i + 1 == kept ? tail : 0);
-            double q = grid[i] > 0 ? in_level / filled : 0;
-            if (p > 0) {
-                sum += q > 0 ? p / all * log(p / all / (q / held)) : INFINITY;
+            double p = grid[i] + (i == last ? tail : 0);
+            if (grid[i] > 0) {
+                sum += p / all * log(p / all / (in_level / filled / held));
             }
         }
     }
