@@ -31,7 +31,7 @@ add_custom_command(
   OUTPUT ${kernel_bytes}
   COMMAND ${CENOTE_NVCC} -fatbin -std=c++17 -O3 --threads 2 -Werror all-warnings
           -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a
-          -I ${CMAKE_SOURCE_DIR}/include -I ${CMAKE_SOURCE_DIR}/src -MD -MF ${kernel_fatbin}.d -MT ${kernel_bytes}
+          -I ${CMAKE_SOURCE_DIR}/src -I ${CMAKE_SOURCE_DIR}/include -MD -MF ${kernel_fatbin}.d -MT ${kernel_bytes}
           -o ${kernel_fatbin} ${kernel_unit}
   COMMAND ${CMAKE_COMMAND} -D INPUT=${kernel_fatbin} -D OUTPUT=${kernel_bytes}
           -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake

@@ -15,6 +15,7 @@
 #include "cenote/matrix.h"
 #include "cenote/movable.h"
 #include "cenote/pool.h"
+#include "cenote/precision.h"
 #include "cenote/probe.h"
 #include "cenote/roofline.h"
 #include "cenote/share.h"

@@ -23,7 +23,7 @@ cen_calibration_stats ceni_calibration_stats_of(const ceni_calibrate_state *stat
 /* For codecs as cen_calibration_threshold takes them; there are finite elements, and amax > 0. */
 cen_status ceni_calibration_entropy(const cen_calibration *c, uint32_t levels, float amax,
                                     float *threshold);
-cen_status ceni_calibration_mse(const cen_calibration *c, uint32_t kind, float amax,
+cen_status ceni_calibration_mse(const cen_calibration *c, cen_dtype kind, float amax,
                                 float *threshold);
 
 #endif

@@ -80,31 +80,38 @@ static bool filled_make(const cen_calibration *c, float amax, filled *f) {
     return true;
 }
 
+static float largest_of(cen_dtype kind) {
+    return kind == CEN_FP8_E4M3   ? 448.0f
+           : kind == CEN_FP8_E5M2 ? 57344.0f
+           : kind == CEN_INT8     ? 127.0f
+                                  : 7.0f;
+}
+
 /* What a size becomes and comes back as, with the codec's arithmetic. */
-static float there_and_back(uint32_t kind, float x, float r, float s) {
+static float there_and_back(cen_dtype kind, float x, float r, float s) {
     float t = x * r, q;
     switch (kind) {
-    case CENI_CODEC_E4M3:
+    case CEN_FP8_E4M3:
         q = ceni_float_of_e4m3(ceni_e4m3_of_float(t, true));
         break;
-    case CENI_CODEC_E5M2:
+    case CEN_FP8_E5M2:
         q = ceni_float_of_e5m2(ceni_e5m2_of_float(t, true));
         break;
     default:
         q = nearbyintf(t);
-        q = q > ceni_codec_largest(kind) ? ceni_codec_largest(kind) : q;
+        q = q > largest_of(kind) ? largest_of(kind) : q;
         break;
     }
     return q * s > FLT_MAX ? FLT_MAX : q * s;
 }
 
 /* x * r below this becomes 0; so does a little more, which is not worth telling. */
-static float surely_zero(uint32_t kind) {
-    return kind == CENI_CODEC_E4M3 ? 0x1p-11f : kind == CENI_CODEC_E5M2 ? 0x1p-18f : 0.25f;
+static float surely_zero(cen_dtype kind) {
+    return kind == CEN_FP8_E4M3 ? 0x1p-11f : kind == CEN_FP8_E5M2 ? 0x1p-18f : 0.25f;
 }
 
-static double error_of(const filled *f, uint32_t kind, float threshold) {
-    float s = threshold / ceni_codec_largest(kind);
+static double error_of(const filled *f, cen_dtype kind, float threshold) {
+    float s = threshold / largest_of(kind);
     s = s < FLT_MIN ? FLT_MIN : s;
     float r = 1.0f / s, zero = surely_zero(kind) * s;
     size_t low = 0, high = f->count;
@@ -124,7 +131,7 @@ static double error_of(const filled *f, uint32_t kind, float threshold) {
     return error;
 }
 
-cen_status ceni_calibration_mse(const cen_calibration *c, uint32_t kind, float amax,
+cen_status ceni_calibration_mse(const cen_calibration *c, cen_dtype kind, float amax,
                                 float *threshold) {
     filled f;
     if (!filled_make(c, amax, &f)) {
@@ -150,7 +157,7 @@ cen_status ceni_calibration_mse(const cen_calibration *c, uint32_t kind, float a
 /* ---- all methods ---- */
 
 /* The kind of the codec's elements, and of how many levels a magnitude is. */
-static cen_status levels_of(const cen_codec *codec, cen_threshold how, uint32_t *kind,
+static cen_status levels_of(const cen_codec *codec, cen_threshold how, cen_dtype *kind,
                             uint32_t *levels) {
     const cen_codec assumed = {.format = CEN_CODEC_INT8, .granularity = CEN_CODEC_TENSOR};
     codec = codec ? codec : &assumed;
@@ -169,10 +176,7 @@ static cen_status levels_of(const cen_codec *codec, cen_threshold how, uint32_t 
                              ? "entropy is of symmetric int8 and int4, whose levels lie evenly"
                              : "the squared error is of symmetric int8, int4 and fp8");
     }
-    *kind = dtype == CEN_INT8       ? (uint32_t)CENI_CODEC_INT8
-            : dtype == CEN_INT4     ? (uint32_t)CENI_CODEC_INT4
-            : dtype == CEN_FP8_E4M3 ? (uint32_t)CENI_CODEC_E4M3
-                                    : (uint32_t)CENI_CODEC_E5M2;
+    *kind = dtype;
     *levels = dtype == CEN_INT4 ? 8 : 128;
     return CEN_OK;
 }
@@ -203,7 +207,8 @@ static cen_status check(const cen_calibration *c, cen_threshold how, double perc
 cen_status cen_calibration_threshold(const cen_calibration *c, cen_threshold how, double percentile,
                                      const cen_codec *codec, float *amax) {
     cen_status status = check(c, how, percentile, amax);
-    uint32_t kind = 0, levels = 0;
+    cen_dtype kind = CEN_INT8;
+    uint32_t levels = 0;
     if (!status && how >= CEN_THRESHOLD_ENTROPY) {
         status = levels_of(codec, how, &kind, &levels);
     }

@@ -6,6 +6,7 @@
 #include "kernels/codec.h"
 #include "kernels/hierarchy.h"
 #include "kernels/memory.h"
+#include "kernels/precision.h"
 
 #define SIZES(...)                                                                                 \
     (const uint8_t[]) {                                                                            \
@@ -38,6 +39,17 @@ const ceni_kernel ceni_kernels[] = {
      ceni_ranges_calibrate},
     {"cen_calibrate_channels", 1, SIZES(sizeof(ceni_calibrate_job)), ceni_twin_calibrate_channels,
      ceni_ranges_calibrate_channels},
+    {"cen_scaler_check", 1, SIZES(sizeof(ceni_scaler_job)), ceni_twin_scaler_check,
+     ceni_ranges_scaler_check},
+    {"cen_scaler_update", 1, SIZES(sizeof(ceni_scaler_job)), ceni_twin_scaler_update,
+     ceni_ranges_scaler_update},
+    {"cen_fp8_amax", 1, SIZES(sizeof(ceni_fp8_job)), ceni_twin_fp8_amax, ceni_ranges_fp8_amax},
+    {"cen_fp8_update", 1, SIZES(sizeof(ceni_fp8_job)), ceni_twin_fp8_update,
+     ceni_ranges_fp8_update},
+    {"cen_adamw_begin", 1, SIZES(sizeof(ceni_adamw_job)), ceni_twin_adamw_begin,
+     ceni_ranges_adamw_begin},
+    {"cen_adamw_step", 1, SIZES(sizeof(ceni_adamw_job)), ceni_twin_adamw_step,
+     ceni_ranges_adamw_step},
     {0},
 };
 
