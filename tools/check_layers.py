@@ -80,6 +80,8 @@ PUBLIC = {
     "profile": "probe/profile",
     "tensor": "codec",
     "quantize": "codec",
+    "calibrate": "codec",
+    "precision": "codec",
     "broker": "ipc",
 }
 

@@ -4,6 +4,7 @@
 
 #include "cenote/broker.h"
 #include "cenote/compute.h"
+#include "cenote/calibrate.h"
 #include "cenote/codec.h"
 #include "cenote/device.h"
 #include "cenote/dtype.h"
@@ -16,6 +17,7 @@
 #include "cenote/matrix.h"
 #include "cenote/movable.h"
 #include "cenote/pool.h"
+#include "cenote/precision.h"
 #include "cenote/probe.h"
 #include "cenote/profile.h"
 #include "cenote/product.h"

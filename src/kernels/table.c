@@ -2,11 +2,13 @@
 
 #include <string.h>
 
+#include "kernels/calibrate.h"
 #include "kernels/codec.h"
 #include "kernels/elementwise.h"
 #include "kernels/hierarchy.h"
 #include "kernels/memory.h"
 #include "kernels/norm_back.h"
+#include "kernels/precision.h"
 #include "kernels/product.h"
 #include "kernels/rows.h"
 #include "kernels/transpose.h"
@@ -21,7 +23,8 @@
 /* A kernel whose one argument is a structure. */
 #define ONE(name, type, twin, ranges)                                                              \
     {name, 1, SIZES(sizeof(type)), ceni_twin_##twin, ceni_ranges_##ranges},
-#define PRODUCT(name) ONE(name, ceni_product_args, product, product)
+#define OWN(name, type)         ONE("cen_" #name, type, name, name)
+#define PRODUCT(name)           ONE(name, ceni_product_args, product, product)
 #define MAPPED(name)                                                                               \
     {name, 3, SIZES(sizeof(ceni_product_args), 128, 128), ceni_twin_product, ceni_ranges_product},
 #define LAYOUTS(ROW, name)      ROW(name "_nn") ROW(name "_nt") ROW(name "_tn") ROW(name "_tt")
@@ -29,9 +32,7 @@
 #define MAP(name)               ONE("cen_map_" name, ceni_map, map, map)
 #define MAP_FIXED(n, ...)       MAP(#n "_fp32") MAP(#n "_fp16") MAP(#n "_bf16")
 #define MAP_CAST(from, to, ...) MAP(#from "_to_" #to)
-#define BYTES(name)             ONE("cen_" #name, ceni_bytes, name, name)
 #define ROWS(name, ranges)      ONE("cen_" #name, ceni_rows, name, rows_##ranges)
-#define NORM_BACK(name)         ONE("cen_" #name, ceni_norm_back, name, name)
 #define TRANSPOSE(name)         ONE("cen_" #name, ceni_transpose, transpose, transpose)
 #define CODEC(name, what)       ONE(name, ceni_codec_job, codec_##what, codec_##what)
 
@@ -52,22 +53,46 @@ const ceni_kernel ceni_kernels[] = {
     {"cen_triad", 6, SIZES(8, 8, 8, 4, 8, 8), ceni_twin_triad, ceni_ranges_triad},
     {"cen_fma", 2, SIZES(8, 8), ceni_twin_fma, ceni_ranges_fma},
     {"cen_fma_chain", 2, SIZES(8, 8), ceni_twin_fma_chain, ceni_ranges_fma_chain},
-    PRODUCT("cen_product_naive") PRODUCT("cen_product_coalesced") PRODUCT("cen_product_shared")
-        LAYOUTS(PRODUCT, "cen_product_fp32") LAYOUTS(PRODUCT, "cen_product_mma_bf16")
-            LAYOUTS(PRODUCT, "cen_product_mma_fp16") PRODUCT("cen_product_mma_int8")
-                LAYOUTS(MAPPED, "cen_product_wgmma_bf16") LAYOUTS(MAPPED, "cen_product_wgmma_fp16")
-                    LAYOUTS(MAPPED, "cen_product_wgmma128_bf16")
-                        LAYOUTS(MAPPED, "cen_product_wgmma128_fp16") CONV("cen_conv_fp32") CONV(
-                            "cen_conv_mma_bf16") CONV("cen_conv_mma_fp16") CENI_MAP_FIXED(MAP_FIXED)
-                            CENI_MAP_CASTS(MAP_CAST) MAP("chain_4") MAP("chain_8") BYTES(fill_rows)
-                                BYTES(copy_rows) CENI_ROWS_KERNELS(ROWS) NORM_BACK(norm_back)
-                                    NORM_BACK(norm_back_wide) NORM_BACK(norm_back_columns)
-                                        NORM_BACK(norm_back_sum) CENI_TRANSPOSE_KERNELS(TRANSPOSE)
-                                            CODEC("cen_encode_extremes", extremes)
-                                                CODEC("cen_encode_scales", scales)
-                                                    CODEC("cen_encode", encode)
-                                                        CODEC("cen_encode_sums", encode)
-                                                            CODEC("cen_decode", decode){0},
+    PRODUCT("cen_product_naive")
+    PRODUCT("cen_product_coalesced")
+    PRODUCT("cen_product_shared")
+    LAYOUTS(PRODUCT, "cen_product_fp32")
+    LAYOUTS(PRODUCT, "cen_product_mma_bf16")
+    LAYOUTS(PRODUCT, "cen_product_mma_fp16")
+    PRODUCT("cen_product_mma_int8")
+    LAYOUTS(MAPPED, "cen_product_wgmma_bf16")
+    LAYOUTS(MAPPED, "cen_product_wgmma_fp16")
+    LAYOUTS(MAPPED, "cen_product_wgmma128_bf16")
+    LAYOUTS(MAPPED, "cen_product_wgmma128_fp16")
+    CONV("cen_conv_fp32")
+    CONV("cen_conv_mma_bf16")
+    CONV("cen_conv_mma_fp16")
+    CENI_MAP_FIXED(MAP_FIXED)
+    CENI_MAP_CASTS(MAP_CAST)
+    MAP("chain_4")
+    MAP("chain_8")
+    OWN(fill_rows, ceni_bytes)
+    OWN(copy_rows, ceni_bytes)
+    CENI_ROWS_KERNELS(ROWS)
+    OWN(norm_back, ceni_norm_back)
+    OWN(norm_back_wide, ceni_norm_back)
+    OWN(norm_back_columns, ceni_norm_back)
+    OWN(norm_back_sum, ceni_norm_back)
+    CENI_TRANSPOSE_KERNELS(TRANSPOSE)
+    CODEC("cen_encode_extremes", extremes)
+    CODEC("cen_encode_scales", scales)
+    CODEC("cen_encode", encode)
+    CODEC("cen_encode_sums", encode)
+    CODEC("cen_decode", decode)
+    OWN(calibrate, ceni_calibrate_job)
+    OWN(calibrate_channels, ceni_calibrate_job)
+    OWN(scaler_check, ceni_scaler_job)
+    OWN(scaler_update, ceni_scaler_job)
+    OWN(fp8_amax, ceni_fp8_job)
+    OWN(fp8_update, ceni_fp8_job)
+    OWN(adamw_begin, ceni_adamw_job)
+    OWN(adamw_step, ceni_adamw_job)
+    {0},
 };
 /* clang-format on */
 

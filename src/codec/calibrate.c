@@ -1,0 +1,328 @@
+/* Calibrations, and batches counted into them. */
+#include "codec/calibrate.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "compute/compute.h"
+
+enum { BLOCK = 256, WARP = 32, SEGMENT_LEAST = 1024, BLOCKS_EACH = 4 };
+
+cen_status cen_calibration_create(cen_channels channels, uint64_t count, cen_calibration **out) {
+    if (!out) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_calibration_create: calibration is NULL");
+    }
+    if (channels > CEN_CHANNELS_COLUMNS) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_calibration_create: channels is %d, which is none",
+                         (int)channels);
+    }
+    if (channels ? !count || count > (uint64_t)1 << 32 : count) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_calibration_create: count is %llu; it is %s",
+                         (unsigned long long)count, channels ? "1 to 2^32" : "0 without channels");
+    }
+    cen_calibration *c = ceni_calloc(1, sizeof *c);
+    if (c && count) {
+        c->channels = ceni_calloc(count, sizeof *c->channels);
+    }
+    if (!c || (count && !c->channels)) {
+        ceni_free(c);
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_calibration_create: no memory for %llu channels",
+                         (unsigned long long)count);
+    }
+    c->axis = channels;
+    c->channel_count = count;
+    *out = c;
+    return CEN_OK;
+}
+
+void cen_calibration_free(cen_calibration *calibration) {
+    if (calibration) {
+        ceni_free(calibration->channels);
+        ceni_free(calibration->parts);
+        ceni_free(calibration);
+    }
+}
+
+/* ---- batches ---- */
+
+static uint64_t over(uint64_t count, uint64_t by) {
+    return count / by + (count % by != 0);
+}
+
+static uint64_t parts_most(const cen_calibration *c) {
+    return c->channel_count > CENI_CALIBRATE_PARTS ? c->channel_count
+           : c->channel_count                      ? (uint64_t)CENI_CALIBRATE_PARTS
+                                                   : 0;
+}
+
+/* Short enough that there are many, and no more parts than there is room for. A warp's lanes go
+ * through a segment together, so it is of whole steps. */
+static void cut(ceni_calibrate_job *job, uint64_t length, uint64_t channels) {
+    const uint64_t step = (uint64_t)CENI_CALIBRATE_LANES * CENI_CALIBRATE_RUN;
+    uint64_t most = channels ? CENI_CALIBRATE_PARTS / channels : UINT64_MAX;
+    uint64_t wanted = over(length, SEGMENT_LEAST);
+    wanted = wanted < most ? wanted : most;
+    job->segment = over(over(length, wanted ? wanted : 1), step) * step;
+    job->segments = over(length, job->segment);
+}
+
+static cen_status check_batch(const cen_calibration *c, const cen_matrix *batch) {
+    uint64_t bytes, count;
+    cen_status status = ceni_matrix_check(batch, "batch", &bytes);
+    if (status) {
+        return status;
+    }
+    if (batch->dtype != CEN_FP32 && batch->dtype != CEN_FP16 && batch->dtype != CEN_BF16) {
+        return ceni_fail(CEN_ERR_INVALID, "batch is of %s; calibration takes fp32, fp16 and bf16",
+                         cen_dtype_name(batch->dtype));
+    }
+    uint64_t channels = c->axis == CEN_CHANNELS_ROWS ? batch->rows : batch->cols;
+    if (c->axis && channels != c->channel_count) {
+        return ceni_fail(CEN_ERR_INVALID, "batch has %llu channels, the calibration %llu",
+                         (unsigned long long)channels, (unsigned long long)c->channel_count);
+    }
+    if (__builtin_mul_overflow(batch->rows, batch->cols, &count) ||
+        __builtin_add_overflow(count, c->state.count, &count)) {
+        return ceni_fail(CEN_ERR_LIMIT, "batch: more elements in all than 64 bits count");
+    }
+    return CEN_OK;
+}
+
+/* Of a checked batch that is not empty. */
+static ceni_calibrate_job job_of(const cen_calibration *c, const cen_matrix *batch, cen_addr state,
+                                 cen_addr channels, cen_addr parts) {
+    ceni_calibrate_job job = {.matrix = batch->data,
+                              .rows = batch->rows,
+                              .cols = batch->cols,
+                              .stride = batch->stride,
+                              .state = state,
+                              .channels = channels,
+                              .parts = parts,
+                              .dtype = batch->dtype,
+                              .axis = c->axis};
+    if (!c->axis && (batch->rows == 1 || batch->stride == batch->cols)) {
+        job.cols = batch->rows * batch->cols; /* one row, however short they are */
+        job.rows = 1;
+        job.stride = job.cols;
+    }
+    cut(&job, c->axis == CEN_CHANNELS_COLUMNS ? job.rows : job.cols, c->channel_count);
+    return job;
+}
+
+cen_status cen_calibration_add(cen_calibration *c, const cen_matrix *batch) {
+    if (!c) {
+        return ceni_fail(CEN_ERR_INVALID, "calibration is NULL");
+    }
+    cen_status status = check_batch(c, batch);
+    if (status || !batch->rows || !batch->cols) {
+        return status;
+    }
+    if (c->axis && !c->parts) {
+        c->parts = ceni_malloc(parts_most(c) * sizeof *c->parts);
+        if (!c->parts) {
+            return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_calibration_add: no memory for the parts");
+        }
+    }
+    ceni_calibrate_job job =
+        job_of(c, batch, (uintptr_t)&c->state, (uintptr_t)c->channels, (uintptr_t)c->parts);
+    ceni_calibrate_host(&job);
+    return CEN_OK;
+}
+
+/* ---- on a device: the state, the channels, the parts of a batch ---- */
+
+static uint64_t kept_bytes(const cen_calibration *c) {
+    return sizeof(ceni_calibrate_state) + c->channel_count * sizeof(ceni_calibrate_channel);
+}
+
+cen_status cen_calibration_bytes(const cen_calibration *c, uint64_t *bytes) {
+    if (!c || !bytes) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_calibration_bytes: %s is NULL",
+                         c ? "bytes" : "calibration");
+    }
+    *bytes = kept_bytes(c) + parts_most(c) * sizeof(ceni_calibrate_channel);
+    return CEN_OK;
+}
+
+static cen_status check_state(cen_device *device, const cen_calibration *c, cen_addr state) {
+    if (!device || !c) {
+        return ceni_fail(CEN_ERR_INVALID, "%s is NULL", device ? "calibration" : "device");
+    }
+    if (!state || state % 8) {
+        return ceni_fail(CEN_ERR_INVALID, "state is 0x%llx; it is a multiple of 8",
+                         (unsigned long long)state);
+    }
+    return CEN_OK;
+}
+
+cen_status cen_calibration_clear_async(cen_device *device, const cen_calibration *c, cen_addr state,
+                                       cen_stream stream) {
+    cen_status status = check_state(device, c, state);
+    return status ? status : cen_fill_async(device, state, 0, kept_bytes(c), stream);
+}
+
+static cen_status launch(cen_device *device, const char *kernel, ceni_calibrate_job *job,
+                         uint64_t warps, cen_stream stream) {
+    cen_device_props props;
+    cen_status status = cen_device_get_props(device, &props);
+    if (status) {
+        return status;
+    }
+    uint64_t most = (uint64_t)props.multiprocessors * BLOCKS_EACH;
+    uint64_t blocks = over(warps, BLOCK / WARP);
+    blocks = blocks > most && most ? most : blocks;
+    const cen_launch shape = {{(uint32_t)blocks, 1, 1}, {BLOCK, 1, 1}, 0};
+    void *args[] = {job};
+    return cen_kernel_launch(device, kernel, &shape, args, 1, stream);
+}
+
+cen_status cen_calibration_add_async(cen_device *device, const cen_calibration *c, cen_addr state,
+                                     const cen_matrix *batch, cen_stream stream) {
+    cen_status status = check_state(device, c, state);
+    status = status ? status : check_batch(c, batch);
+    if (status || !batch->rows || !batch->cols) {
+        return status;
+    }
+    cen_addr channels = state + sizeof(ceni_calibrate_state);
+    ceni_calibrate_job job = job_of(c, batch, state, channels, state + kept_bytes(c));
+    bool columns = c->axis == CEN_CHANNELS_COLUMNS;
+    uint64_t warps = (columns ? over(job.cols, WARP) : job.rows) * job.segments;
+    status = launch(device, "cen_calibrate", &job, warps, stream);
+    if (!status && c->axis) {
+        status = launch(device, "cen_calibrate_channels", &job, c->channel_count, stream);
+    }
+    return status;
+}
+
+/* ---- sums of two ---- */
+
+static void add_channels(ceni_calibrate_channel *to, const ceni_calibrate_channel *from,
+                         uint64_t count) {
+    for (uint64_t i = 0; i < count; i++) {
+        to[i].nan += from[i].nan;
+        to[i].infinite += from[i].infinite;
+        to[i].zeros += from[i].zeros;
+        to[i].sum += from[i].sum;
+        to[i].sum2 += from[i].sum2;
+        to[i].least = from[i].least > to[i].least ? from[i].least : to[i].least;
+        to[i].most = from[i].most > to[i].most ? from[i].most : to[i].most;
+    }
+}
+
+/* Every other count is at most that of all elements. */
+static cen_status add_state(cen_calibration *c, const ceni_calibrate_state *from,
+                            const ceni_calibrate_channel *channels) {
+    ceni_calibrate_state *to = &c->state;
+    uint64_t count;
+    if (__builtin_add_overflow(to->count, from->count, &count)) {
+        return ceni_fail(CEN_ERR_LIMIT, "calibration: more elements in all than 64 bits count");
+    }
+    to->count = count;
+    to->nan += from->nan;
+    to->infinite += from->infinite;
+    to->zeros += from->zeros;
+    to->least = from->least > to->least ? from->least : to->least;
+    to->most = from->most > to->most ? from->most : to->most;
+    for (size_t i = 0; i < CENI_CALIBRATE_BINS; i++) {
+        to->bins[i] += from->bins[i];
+    }
+    add_channels(c->channels, channels, c->channel_count);
+    return CEN_OK;
+}
+
+cen_status cen_calibration_merge(cen_calibration *to, const cen_calibration *from) {
+    if (!to || !from) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_calibration_merge: %s is NULL", to ? "from" : "to");
+    }
+    if (to == from) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_calibration_merge: to and from are one");
+    }
+    if (to->axis != from->axis || to->channel_count != from->channel_count) {
+        return ceni_fail(CEN_ERR_INVALID,
+                         "cen_calibration_merge: %llu channels of kind %d, and %llu of kind %d",
+                         (unsigned long long)to->channel_count, (int)to->axis,
+                         (unsigned long long)from->channel_count, (int)from->axis);
+    }
+    return add_state(to, &from->state, from->channels);
+}
+
+cen_status cen_calibration_collect(cen_device *device, cen_calibration *c, cen_addr state,
+                                   cen_stream stream) {
+    cen_status status = check_state(device, c, state);
+    if (status) {
+        return status;
+    }
+    uint8_t *kept = ceni_malloc(kept_bytes(c));
+    if (!kept) {
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "cen_calibration_collect: no memory for %llu bytes",
+                         (unsigned long long)kept_bytes(c));
+    }
+    status = cen_copy_async(device, (uintptr_t)kept, state, kept_bytes(c), stream);
+    status = status ? status : cen_stream_sync(device, stream);
+    if (!status) {
+        status = add_state(
+            c, (const ceni_calibrate_state *)(void *)kept,
+            (const ceni_calibrate_channel *)(void *)(kept + sizeof(ceni_calibrate_state)));
+    }
+    ceni_free(kept);
+    return status;
+}
+
+/* ---- what was seen ---- */
+
+static cen_calibration_stats stats_of(uint64_t count, uint64_t nan, uint64_t infinite,
+                                      uint64_t zeros, uint32_t least, uint32_t most) {
+    cen_calibration_stats s = {.count = count, .nan = nan, .infinite = infinite, .zeros = zeros};
+    if (most) {
+        s.min = ceni_float_of(ceni_calibrate_bits(~least));
+        s.max = ceni_float_of(ceni_calibrate_bits(most));
+        s.amax = fabsf(s.min) > fabsf(s.max) ? fabsf(s.min) : fabsf(s.max);
+    }
+    return s;
+}
+
+cen_calibration_stats ceni_calibration_stats_of(const ceni_calibrate_state *s) {
+    return stats_of(s->count, s->nan, s->infinite, s->zeros, s->least, s->most);
+}
+
+cen_status cen_calibration_get_stats(const cen_calibration *c, cen_calibration_stats *stats) {
+    if (!c || !stats) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_calibration_get_stats: %s is NULL",
+                         c ? "stats" : "calibration");
+    }
+    *stats = ceni_calibration_stats_of(&c->state);
+    return CEN_OK;
+}
+
+cen_status cen_calibration_get_channel(const cen_calibration *c, uint64_t index,
+                                       cen_calibration_channel *channel) {
+    if (!c || !channel) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_calibration_get_channel: %s is NULL",
+                         c ? "channel" : "calibration");
+    }
+    if (index >= c->channel_count) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_calibration_get_channel: index is %llu of %llu",
+                         (unsigned long long)index, (unsigned long long)c->channel_count);
+    }
+    const ceni_calibrate_channel *from = &c->channels[index];
+    channel->stats = stats_of(c->state.count / c->channel_count, from->nan, from->infinite,
+                              from->zeros, from->least, from->most);
+    channel->sum = from->sum;
+    channel->sum2 = from->sum2;
+    return CEN_OK;
+}
+
+const uint64_t *cen_calibration_bins(const cen_calibration *c, size_t *count) {
+    if (count) {
+        *count = c ? CENI_CALIBRATE_BINS : 0;
+    }
+    return c ? c->state.bins : NULL;
+}
+
+float cen_calibration_edge(size_t bin) {
+    return bin < CENI_CALIBRATE_BINS ? ceni_float_of((uint32_t)bin << CENI_CALIBRATE_SHIFT)
+                                     : INFINITY;
+}

@@ -1,0 +1,249 @@
+// Mixed precision, as precision.h says. A block has a chunk of a row to check, or a state that it
+// advances; a warp has a block of an optimizer's states, whose scales it finds by shuffles. What is
+// computed is precision.h's, of intrinsics that round once.
+
+#include <stdint.h>
+
+#include "cenote/dtype.h"
+#include "kernels/precision.h"
+
+namespace precision {
+
+constexpr int WARP = 32, EACH = CENI_ADAMW_BLOCK / WARP, CHUNK = 4096;
+constexpr unsigned ALL = 0xFFFFFFFFu;
+
+using word = unsigned long long;
+
+__device__ float of_half(uint32_t dtype, uint16_t half) {
+    if (dtype == CEN_BF16) {
+        return __uint_as_float((uint32_t)half << 16);
+    }
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+    return value;
+}
+
+__device__ uint16_t to_half(uint32_t dtype, float x) {
+    uint16_t half;
+    if (dtype == CEN_FP16) {
+        asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
+    } else {
+        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(x));
+    }
+    return half;
+}
+
+__device__ float load(uint64_t base, uint32_t dtype, uint64_t at) {
+    return dtype == CEN_FP32 ? ((const float *)base)[at]
+                             : of_half(dtype, ((const uint16_t *)base)[at]);
+}
+
+__device__ void store(uint64_t base, uint32_t dtype, uint64_t at, float x) {
+    if (dtype == CEN_FP32) {
+        ((float *)base)[at] = x;
+    } else {
+        ((uint16_t *)base)[at] = to_half(dtype, x);
+    }
+}
+
+// ---- loss scaling ----
+
+// The tensor that a chunk is of: the last whose first chunk is not after it.
+__device__ uint64_t tensor_of(const ceni_scaler_tensor *table, uint64_t tensors, uint64_t chunk) {
+    uint64_t low = 0, high = tensors;
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+        if (table[middle].first <= chunk) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+// Of 16-bit elements two at a time, where they lie so.
+__device__ bool check_pairs(const ceni_scaler_tensor &t, uint64_t at, uint64_t n, float inverse,
+                            bool unscale) {
+    bool good = true;
+    uint32_t *pairs = (uint32_t *)(t.data + at * 2);
+    uint32_t infinite = t.dtype == CEN_FP16 ? 0x7C00u : 0x7F80u;
+    for (uint64_t i = threadIdx.x; i < n / 2; i += blockDim.x) {
+        uint32_t both = pairs[i];
+        good = good && (both & infinite) != infinite && (both >> 16 & infinite) != infinite;
+        if (unscale) {
+            float a = of_half(t.dtype, (uint16_t)both), b = of_half(t.dtype, both >> 16);
+            pairs[i] = to_half(t.dtype, __fmul_rn(a, inverse)) |
+                       (uint32_t)to_half(t.dtype, __fmul_rn(b, inverse)) << 16;
+        }
+    }
+    return good;
+}
+
+__device__ bool check_chunk(const ceni_scaler_tensor &t, uint64_t chunk, float inverse,
+                            bool unscale) {
+    uint64_t row = chunk / t.chunks_across, col = chunk % t.chunks_across * CENI_SCALER_CHUNK;
+    uint64_t at = row * t.stride + col, n = t.cols - col, done = 0;
+    n = n < CENI_SCALER_CHUNK ? n : CENI_SCALER_CHUNK;
+    bool good = true;
+    if (t.dtype != CEN_FP32 && (t.data + at * 2) % 4 == 0) {
+        good = check_pairs(t, at, n, inverse, unscale);
+        done = n / 2 * 2;
+    }
+    for (uint64_t i = done + threadIdx.x; i < n; i += blockDim.x) {
+        float x = load(t.data, t.dtype, at + i);
+        good = good && ceni_exact_finite(x);
+        if (unscale) {
+            store(t.data, t.dtype, at + i, __fmul_rn(x, inverse));
+        }
+    }
+    return good;
+}
+
+// ---- AdamW ----
+
+__device__ float meet(float size) { // of sizes, whose bits are ordered as they are
+    return __uint_as_float(__reduce_max_sync(ALL, __float_as_uint(size)));
+}
+
+__device__ void step_param(const ceni_adamw_job &job, const ceni_adamw_clock &clock, uint64_t row,
+                           uint64_t col, const ceni_adamw_element &e) {
+    uint64_t at = row * job.param_stride + col, in_master = row * job.master_stride + col;
+    float p = job.master ? load(job.master, CEN_FP32, in_master)
+                         : load(job.param, job.param_dtype, at);
+    p = ceni_adamw_param(&job, &clock, p, &e);
+    if (job.master) {
+        store(job.master, CEN_FP32, in_master, p);
+    }
+    store(job.param, job.param_dtype, at, p);
+}
+
+__device__ void step_block(const ceni_adamw_job &job, const ceni_adamw_clock &clock, uint64_t block,
+                           uint32_t &nonfinite) {
+    float *m_scale = (float *)job.m_scales + block, *v_scale = (float *)job.v_scales + block;
+    uint8_t *m = (uint8_t *)job.m, *v = (uint8_t *)job.v;
+    uint64_t first = block * CENI_ADAMW_BLOCK, count = job.rows * job.cols;
+    float old_m = ceni_moment_scale(*m_scale, 4), old_v = ceni_moment_scale(*v_scale, 5);
+    float most_m = 0, most_v = 0;
+    ceni_adamw_element e[EACH];
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        uint64_t at = first + k * WARP + threadIdx.x % WARP;
+        e[k] = {0, 0};
+        if (at < count) {
+            uint64_t row = at / job.cols, col = at % job.cols;
+            uint32_t code = m[at];
+            float size = ceni_moment_of(code & 127u, old_m, 4);
+            e[k].m = code >> 7 ? -size : size;
+            e[k].v = ceni_moment_of(v[at], old_v, 5);
+            float g = __fmul_rn(load(job.grad, job.grad_dtype, row * job.grad_stride + col),
+                                clock.unscale);
+            if (ceni_exact_finite(g)) {
+                ceni_adamw_moments(&job, g, &e[k]);
+                step_param(job, clock, row, col, e[k]);
+            } else {
+                nonfinite++;
+            }
+        }
+        most_m = fmaxf(most_m, fabsf(e[k].m));
+        most_v = fmaxf(most_v, e[k].v);
+    }
+    most_m = meet(most_m);
+    most_v = meet(most_v);
+    float new_m = ceni_moment_scale(most_m, 4), new_v = ceni_moment_scale(most_v, 5);
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        uint64_t at = first + k * WARP + threadIdx.x % WARP;
+        if (at < count) {
+            uint64_t noise = ceni_adamw_noise(clock.steps, at);
+            uint32_t low = noise & 0xFFFFFu, high = noise >> 20 & 0xFFFFFu;
+            uint32_t code = ceni_moment_code(fabsf(e[k].m), new_m, 4, low);
+            m[at] = (uint8_t)(code | (e[k].m < 0 ? 128u : 0));
+            v[at] = (uint8_t)ceni_moment_code(e[k].v, new_v, 5, high);
+        }
+    }
+    __syncwarp(); // all lanes have read the old scales
+    if (threadIdx.x % WARP == 0) {
+        *m_scale = most_m;
+        *v_scale = most_v;
+    }
+}
+
+} // namespace precision
+
+extern "C" __global__ void __launch_bounds__(256) cen_scaler_check(ceni_scaler_job job) {
+    using namespace precision;
+    ceni_scaler_state *state = (ceni_scaler_state *)job.state;
+    ceni_scaler_tensor *table = (ceni_scaler_tensor *)job.table;
+    float inverse = state->inverse;
+    for (uint64_t chunk = blockIdx.x; chunk < job.chunks; chunk += gridDim.x) {
+        uint64_t index = tensor_of(table, job.tensors, chunk);
+        ceni_scaler_tensor t = table[index];
+        bool good = check_chunk(t, chunk - t.first, inverse, job.unscale);
+        if (!__all_sync(ALL, good) && threadIdx.x % WARP == 0) {
+            atomicOr(&table[index].hit, 1u);
+            atomicMax(&state->found, ~(uint32_t)index);
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) cen_scaler_update(ceni_scaler_job job) {
+    ceni_scaler_tensor *table = (ceni_scaler_tensor *)job.table;
+    for (uint64_t i = threadIdx.x; blockIdx.x == 0 && i < job.tensors; i += blockDim.x) {
+        table[i].overflows += table[i].hit;
+        table[i].hit = 0;
+    }
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        ceni_scaler_advance((ceni_scaler_state *)job.state, &job);
+    }
+}
+
+// A block takes CHUNK neighbours of a row at a time.
+extern "C" __global__ void __launch_bounds__(256) cen_fp8_amax(ceni_fp8_job job) {
+    using namespace precision;
+    uint32_t most = 0;
+    uint64_t across = (job.cols + CHUNK - 1) / CHUNK;
+    for (uint64_t chunk = blockIdx.x; chunk < job.rows * across; chunk += gridDim.x) {
+        uint64_t row = chunk / across, col = chunk % across * CHUNK;
+        uint64_t end = col + CHUNK < job.cols ? col + CHUNK : job.cols;
+#pragma unroll 8
+        for (uint64_t i = col + threadIdx.x; i < end; i += blockDim.x) {
+            float x = load(job.matrix, job.dtype, row * job.stride + i);
+            most = max(most, __float_as_uint(x) & 0x7FFFFFFFu);
+        }
+    }
+    most = __reduce_max_sync(ALL, most);
+    if (threadIdx.x % WARP == 0) {
+        atomicMax((unsigned *)&((ceni_fp8_scaling *)job.state)->amax, most);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) cen_fp8_update(ceni_fp8_job job) {
+    for (uint64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < job.tensors;
+         i += gridDim.x * blockDim.x) {
+        ceni_fp8_scaling *s = (ceni_fp8_scaling *)(job.state + i * job.pitch);
+        ceni_fp8_advance(s, (float *)(s + 1), &job);
+    }
+}
+
+extern "C" __global__ void cen_adamw_begin(ceni_adamw_job job) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        ceni_adamw_advance((ceni_adamw_clock *)job.clock, (const ceni_scaler_state *)job.scaler,
+                           &job);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) cen_adamw_step(ceni_adamw_job job) {
+    using namespace precision;
+    ceni_adamw_clock clock = *(const ceni_adamw_clock *)job.clock;
+    uint64_t blocks = (job.rows * job.cols + CENI_ADAMW_BLOCK - 1) / CENI_ADAMW_BLOCK;
+    uint64_t warps = blockDim.x / WARP;
+    uint32_t nonfinite = 0;
+    for (uint64_t block = blockIdx.x * warps + threadIdx.x / WARP; !clock.skip && block < blocks;
+         block += gridDim.x * warps) {
+        step_block(job, clock, block, nonfinite);
+    }
+    if (nonfinite) {
+        atomicAdd((word *)&((ceni_adamw_clock *)job.clock)->nonfinite, (word)nonfinite);
+    }
+}
