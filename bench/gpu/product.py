@@ -67,7 +67,8 @@ class Bench:
         clock = subprocess.run(["nvidia-smi", "-i", "0", "--query-gpu=clocks.max.sm", "--format=csv,noheader,nounits"],
                                capture_output=True, text=True, check=True).stdout
         self.cycles = props.multi_processor_count * float(clock) * 1e6
-        self.floor_reason = f"operations at the peak of {props.multi_processor_count} multiprocessors of {clock.strip()} MHz"
+        self.floor_reason = (f"operations at the peak of {props.multi_processor_count} multiprocessors of "
+                             f"{clock.strip()} MHz")
 
     def late(self, what):
         """Whether there is no time left for another case."""
