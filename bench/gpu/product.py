@@ -67,7 +67,8 @@ class Bench:
         clock = subprocess.run(["nvidia-smi", "-i", "0", "--query-gpu=clocks.max.sm", "--format=csv,noheader,nounits"],
                                capture_output=True, text=True, check=True).stdout
         self.cycles = props.multi_processor_count * float(clock) * 1e6
-        self.floor_reason = f"operations at the peak of {props.multi_processor_count} multiprocessors of {clock.strip()} MHz"
+        self.floor_reason = (f"operations at the peak of {props.multi_processor_count} multiprocessors of "
+                             f"{clock.strip()} MHz")
 
     def late(self, what):
         """Whether there is no time left for another case."""
@@ -213,7 +214,7 @@ def fp32(bench):
 def half(bench):
     for side in (4096, 8192):
         a, b = bench.random(side, side, dtype="bf16"), bench.random(side, side, dtype="bf16")
-        for kernel in ("wgmma", "wgmma128", "mma"):
+        for kernel in ("wgmma", "wgmma_pair", "wgmma128", "mma"):
             bench.compare(f"bf16 {side}^3, B transposed", a, b.t(), "bf16", kernel=f"cen_product_{kernel}_bf16_nt")
     a, b = bench.random(4096, 4096, dtype="fp16"), bench.random(4096, 4096, dtype="fp16")
     bench.compare("fp16 4096^3", a, b, "fp16")

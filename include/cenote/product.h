@@ -68,7 +68,8 @@ typedef struct cen_product {
 /* A kernel that can do a certain product or convolution. */
 typedef struct cen_product_kernel {
     const char *name;
-    uint32_t tile[3]; /* rows and columns of D, and how much of the sum is in flight at a time */
+    uint32_t tile[3]; /* rows and columns of D, of a block or of a pair that goes together, and
+                         how much of the sum a stage holds */
     uint32_t stages;
     uint32_t blocks, threads; /* of a launch; threads: of a block */
     uint32_t shared_bytes;    /* of a block */

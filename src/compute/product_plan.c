@@ -70,14 +70,17 @@ static uint64_t wgmma_time(const cen_device *device, const ceni_product_args *p,
     return (uint64_t)tiles_of(blocks_of(p, CENI_WGMMA_ROWS, cols), multiprocessors) * cols;
 }
 
-static void add_wgmma(const cen_device *device, list *l, const char *name, uint32_t cols) {
-    const uint32_t tile[3] = {CENI_WGMMA_ROWS, cols, CENI_WGMMA_DEPTH};
+/* `blocks` of them make a tile together, and stay for others. */
+static void add_wgmma(const cen_device *device, list *l, const char *name, uint32_t cols,
+                      uint32_t blocks) {
+    const uint32_t tile[3] = {CENI_WGMMA_ROWS * blocks, cols, CENI_WGMMA_DEPTH};
+    uint32_t places = device->multiprocessors / blocks;
     size_t before = l->count;
     add(l, name, tile, (uint32_t)CENI_WGMMA_STAGES(cols), CENI_WGMMA_THREADS,
         (uint32_t)CENI_WGMMA_SHARED(cols));
-    if (l->count > before && device->multiprocessors &&
-        l->kernels[before].blocks > device->multiprocessors) {
-        l->kernels[before].blocks = device->multiprocessors;
+    if (l->count > before) {
+        cen_product_kernel *added = &l->kernels[before];
+        added->blocks = blocks * (places && added->blocks > places ? places : added->blocks);
     }
 }
 
@@ -90,8 +93,14 @@ static void add_half(const cen_device *device, list *l) {
         const char *narrow = bf16 ? layout(p, LAYOUTS("cen_product_wgmma128_bf16"))
                                   : layout(p, LAYOUTS("cen_product_wgmma128_fp16"));
         bool wide_first = wgmma_time(device, p, 256) <= wgmma_time(device, p, 128);
-        add_wgmma(device, l, wide_first ? wide : narrow, wide_first ? 256 : 128);
-        add_wgmma(device, l, wide_first ? narrow : wide, wide_first ? 128 : 256);
+        add_wgmma(device, l, wide_first ? wide : narrow, wide_first ? 256 : 128, 1);
+        add_wgmma(device, l, wide_first ? narrow : wide, wide_first ? 128 : 256, 1);
+        if (p->m > CENI_WGMMA_ROWS && device->multiprocessors > 1) {
+            add_wgmma(device, l,
+                      bf16 ? layout(p, LAYOUTS("cen_product_wgmma_pair_bf16"))
+                           : layout(p, LAYOUTS("cen_product_wgmma_pair_fp16")),
+                      256, 2);
+        }
     }
     add_mma(l,
             bf16 ? layout(p, LAYOUTS("cen_product_mma_bf16"))
@@ -184,7 +193,10 @@ static cen_status launch(cen_device *device, const ceni_product_task *task,
     cen_status status = CEN_OK;
     if (mapped(kernel)) {
         status = map_matrix(device, &product, true, CENI_WGMMA_ROWS, &a);
-        status = status ? status : map_matrix(device, &product, false, kernel->tile[1], &b);
+        /* Of a pair, each brings a half of the columns. */
+        uint32_t halves = kernel->tile[0] / CENI_WGMMA_ROWS;
+        status =
+            status ? status : map_matrix(device, &product, false, kernel->tile[1] / halves, &b);
     }
     return status ? status
                   : cen_kernel_launch(device, kernel->name, &shape, args, mapped(kernel) ? 3 : 1,

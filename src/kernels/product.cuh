@@ -46,11 +46,12 @@ struct place {
     uint32_t row, col; // of a tile, in tiles
 };
 
-// Tiles that run at the same time lie in a band CENI_RASTER high, so that they share what they read.
-__device__ __forceinline__ place place_of(uint32_t tile, uint32_t rows, uint32_t cols) {
-    uint32_t band = tile / (CENI_RASTER * cols), first = band * CENI_RASTER;
-    uint32_t height = rows - first < CENI_RASTER ? rows - first : CENI_RASTER;
-    uint32_t within = tile - band * CENI_RASTER * cols;
+// Tiles that run at the same time lie in a band `high` tiles high, so that they share what they read.
+__device__ __forceinline__ place place_of(uint32_t tile, uint32_t rows, uint32_t cols,
+                                          uint32_t high = CENI_RASTER) {
+    uint32_t band = tile / (high * cols), first = band * high;
+    uint32_t height = rows - first < high ? rows - first : high;
+    uint32_t within = tile - band * high * cols;
     return {first + within % height, within / height};
 }
 

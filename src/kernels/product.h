@@ -4,14 +4,14 @@
  *         FP32, any transposition: the lower rungs of the ladder in docs/products.md
  *     cen_product_fp32_LL(ceni_product_args)
  *     cen_product_mma_TT_LL(ceni_product_args), cen_product_mma_int8(ceni_product_args)
- *     cen_product_wgmma_TT_LL, cen_product_wgmma128_TT_LL
+ *     cen_product_wgmma_TT_LL, cen_product_wgmma128_TT_LL, cen_product_wgmma_pair_TT_LL
  *         (ceni_product_args, map of A, map of B): only machine code for sm_90a does anything
  *     cen_conv_fp32, cen_conv_mma_TT (ceni_conv_args)
  *
  * TT: bf16 or fp16. LL: n or t for A, then for B; n lies as it is multiplied, t transposed. All
  * give the same but for rounding; one twin serves all. Each takes one shape of block and what
  * shared memory src/compute/product_plan.c says; the grid is one-dimensional, a block for each
- * tile, or, of wgmma, as many as are wanted. */
+ * tile, or, of wgmma, as many as are wanted, of pairs an even number. */
 #ifndef CENI_KERNELS_PRODUCT_H
 #define CENI_KERNELS_PRODUCT_H
 

@@ -9,6 +9,10 @@
 // the row's number mod 8. What lies along the sum has a row for each row or column of the tile; what
 // lies across it has boxes of 64 rows or columns, with a row for each step, 8 KiB each.
 //
+// Of the kernels named `pair`, two blocks go together, one above the other: each brings one half of
+// what they have in common, the columns, to both. A stage is then empty once the warps of both have
+// read it.
+//
 // In machine code for other architectures the kernels do nothing: they are not launched there.
 
 #include "kernels/product.cuh"
@@ -54,6 +58,38 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
                      : "r"(barrier), "r"(parity)
                      : "memory");
     } while (!done);
+}
+
+// The same barrier of the pair's other block.
+__device__ __forceinline__ void barrier_arrive_other(uint32_t barrier, uint32_t other) {
+    asm volatile("{\n"
+                 ".reg .b32 remote;\n"
+                 "mapa.shared::cluster.u32 remote, %0, %1;\n"
+                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+                 "}" ::"r"(barrier),
+                 "r"(other)
+                 : "memory");
+}
+
+__device__ __forceinline__ uint32_t pair_rank() {
+    uint32_t rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+// All threads of both blocks.
+__device__ __forceinline__ void pair_sync() {
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// To the same place of both blocks, and told to the same barrier of both.
+__device__ __forceinline__ void copy_box_to_both(uint32_t to, const tensor_map *map, uint32_t col,
+                                                 uint32_t row, uint32_t barrier) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+                 "l"(map), "r"(col), "r"(row), "r"(barrier), "h"((uint16_t)3)
+                 : "memory");
 }
 
 __device__ __forceinline__ void copy_box(uint32_t to, const tensor_map *map, uint32_t col,
@@ -210,35 +246,63 @@ template <int COLS> struct layout {
 };
 
 // Copies ROWS rows or columns of an operand, from `first` on, and 64 steps of the sum.
-template <bool ALONG, int ROWS>
+template <bool ALONG, int ROWS, bool BOTH>
 __device__ __forceinline__ void copy_operand(uint32_t to, const tensor_map *map, uint32_t first,
                                              uint32_t k, uint32_t barrier) {
+    constexpr auto copy = BOTH ? copy_box_to_both : copy_box;
     if constexpr (ALONG) {
-        copy_box(to, map, k, first, barrier);
+        copy(to, map, k, first, barrier);
     } else {
 #pragma unroll
         for (uint32_t i = 0; i < ROWS / 64; i++) {
-            copy_box(to + i * BOX_BYTES, map, first + i * 64, k, barrier);
+            copy(to + i * BOX_BYTES, map, first + i * 64, k, barrier);
         }
     }
 }
 
+// The tiles of a block: every n-th, of BLOCKS blocks together.
+template <int COLS, int BLOCKS> struct walk {
+    uint32_t rows, cols, id, rank;
+
+    __device__ __forceinline__ explicit walk(const args &p) {
+        rows = tiles_of(p.m, CENI_WGMMA_ROWS * BLOCKS);
+        cols = tiles_of(p.n, COLS);
+        id = blockIdx.x / BLOCKS;
+        rank = BLOCKS > 1 ? pair_rank() : 0;
+    }
+
+    __device__ __forceinline__ bool more() const {
+        return id < rows * cols;
+    }
+
+    __device__ __forceinline__ void advance() {
+        id += gridDim.x / BLOCKS;
+    }
+
+    // In tiles of one block.
+    __device__ __forceinline__ place here() const {
+        place tile = place_of(id, rows, cols, CENI_RASTER / BLOCKS);
+        return {tile.row * BLOCKS + rank, tile.col};
+    }
+};
+
 // One thread.
-template <int COLS, bool A_ALONG, bool B_ALONG>
+template <int COLS, int BLOCKS, bool A_ALONG, bool B_ALONG>
 __device__ __forceinline__ void produce(const args &p, const tensor_map *map_a,
                                         const tensor_map *map_b, layout<COLS> l) {
-    uint32_t rows = tiles_of(p.m, CENI_WGMMA_ROWS), cols = tiles_of(p.n, COLS);
+    const uint32_t own = COLS / BLOCKS; // of the columns, which a row of 128 bytes is for each
     uint32_t steps = tiles_of(p.k, CENI_WGMMA_DEPTH);
     ring<layout<COLS>::STAGES> at;
-    for (uint32_t id = blockIdx.x; id < rows * cols; id += gridDim.x) {
-        place tile = place_of(id, rows, cols);
+    for (walk<COLS, BLOCKS> w(p); w.more(); w.advance()) {
+        place tile = w.here();
         for (uint32_t t = 0; t < steps; t++, at.advance()) {
             uint32_t full = l.full + at.stage * 8, k = t * CENI_WGMMA_DEPTH;
             barrier_wait(l.empty + at.stage * 8, at.parity ^ 1); // at first, they are
             barrier_expect(full, layout<COLS>::STAGE_BYTES);
-            copy_operand<A_ALONG, CENI_WGMMA_ROWS>(l.a(at.stage), map_a,
-                                                   tile.row * CENI_WGMMA_ROWS, k, full);
-            copy_operand<B_ALONG, COLS>(l.b(at.stage), map_b, tile.col * COLS, k, full);
+            copy_operand<A_ALONG, CENI_WGMMA_ROWS, false>(l.a(at.stage), map_a,
+                                                          tile.row * CENI_WGMMA_ROWS, k, full);
+            copy_operand<B_ALONG, COLS / BLOCKS, (BLOCKS > 1)>(
+                l.b(at.stage) + w.rank * own * 128, map_b, tile.col * COLS + w.rank * own, k, full);
         }
     }
 }
@@ -264,16 +328,24 @@ __device__ __forceinline__ void finish_wgmma(const args &p, const float (&sums)[
     }
 }
 
+// Says of a warp that it has read a stage.
+template <int BLOCKS> __device__ __forceinline__ void release(uint32_t empty, uint32_t rank) {
+    if (threadIdx.x % 32 == 0) {
+        barrier_arrive(empty);
+        if (BLOCKS > 1) {
+            barrier_arrive_other(empty, rank ^ 1);
+        }
+    }
+}
+
 // One warpgroup of the two, by its number.
-template <typename T, int COLS, bool A_ALONG, bool B_ALONG>
+template <typename T, int COLS, int BLOCKS, bool A_ALONG, bool B_ALONG>
 __device__ __forceinline__ void consume(const args &p, layout<COLS> l, uint32_t group) {
-    uint32_t rows = tiles_of(p.m, CENI_WGMMA_ROWS), cols = tiles_of(p.n, COLS);
     uint32_t steps = tiles_of(p.k, CENI_WGMMA_DEPTH);
-    bool speaks = threadIdx.x % 32 == 0; // of a warp
     float *stage = l.sums + (group * 4 + threadIdx.x / 32 % 4) * (CENI_STAGE_BYTES / 4);
     float sums[COLS / 2];
     ring<layout<COLS>::STAGES> at;
-    for (uint32_t id = blockIdx.x; id < rows * cols; id += gridDim.x) {
+    for (walk<COLS, BLOCKS> w(p); w.more(); w.advance()) {
         uint32_t before = 0;
         for (uint32_t t = 0; t < steps; t++, at.advance()) {
             barrier_wait(l.full + at.stage * 8, at.parity);
@@ -288,20 +360,18 @@ __device__ __forceinline__ void consume(const args &p, layout<COLS> l, uint32_t 
             }
             wgmma_commit();
             wgmma_wait<1>(); // the stage before has been read
-            if (t && speaks) {
-                barrier_arrive(l.empty + before * 8);
+            if (t) {
+                release<BLOCKS>(l.empty + before * 8, w.rank);
             }
             before = at.stage;
         }
         wgmma_wait<0>();
-        if (speaks) {
-            barrier_arrive(l.empty + before * 8);
-        }
-        finish_wgmma<COLS>(p, sums, stage, place_of(id, rows, cols), group);
+        release<BLOCKS>(l.empty + before * 8, w.rank);
+        finish_wgmma<COLS>(p, sums, stage, w.here(), group);
     }
 }
 
-template <typename T, int COLS, bool A_ALONG, bool B_ALONG>
+template <typename T, int COLS, int BLOCKS, bool A_ALONG, bool B_ALONG>
 __device__ __forceinline__ void product_wgmma(const args &p, const tensor_map *map_a,
                                               const tensor_map *map_b) {
     extern __shared__ __align__(1024) unsigned char dynamic[];
@@ -310,47 +380,58 @@ __device__ __forceinline__ void product_wgmma(const args &p, const tensor_map *m
     if (threadIdx.x == 0) {
         for (uint32_t i = 0; i < layout<COLS>::STAGES; i++) {
             barrier_init(l.full + i * 8, 1);
-            barrier_init(l.empty + i * 8, CENI_WGMMA_WARPS);
+            barrier_init(l.empty + i * 8, CENI_WGMMA_WARPS * BLOCKS);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     }
     __syncthreads();
+    if (BLOCKS > 1) {
+        pair_sync(); // the other's barriers are there
+    }
     if (group == 0) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)PRODUCER_REGISTERS));
         if (threadIdx.x == 0) {
-            produce<COLS, A_ALONG, B_ALONG>(p, map_a, map_b, l);
+            produce<COLS, BLOCKS, A_ALONG, B_ALONG>(p, map_a, map_b, l);
         }
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)CONSUMER_REGISTERS));
-        consume<T, COLS, A_ALONG, B_ALONG>(p, l, group - 1);
+        consume<T, COLS, BLOCKS, A_ALONG, B_ALONG>(p, l, group - 1);
+    }
+    if (BLOCKS > 1) {
+        pair_sync(); // the other writes to this block's memory no more
     }
 }
 
-#define CENI_RUN(type, cols, a_along, b_along)                                                     \
-    product::product_wgmma<product::wgmma_##type, cols, a_along, b_along>(p, &a, &b)
+#define CENI_RUN(type, cols, blocks, a_along, b_along)                                             \
+    product::product_wgmma<product::wgmma_##type, cols, blocks, a_along, b_along>(p, &a, &b)
+#define CENI_PAIR __cluster_dims__(2, 1, 1)
 #else
-#define CENI_RUN(type, cols, a_along, b_along)
+#define CENI_RUN(type, cols, blocks, a_along, b_along)
+#define CENI_PAIR
 #endif
 
 } // namespace product
 
-#define CENI_WGMMA(name, type, cols, a_along, b_along)                                             \
-    extern "C" __global__ void __launch_bounds__(CENI_WGMMA_THREADS, 1)                            \
+#define CENI_WGMMA(name, type, cols, blocks, cluster, a_along, b_along)                            \
+    extern "C" __global__ void cluster __launch_bounds__(CENI_WGMMA_THREADS, 1)                    \
         cen_product_##name(const __grid_constant__ ceni_product_args p,                            \
                            const __grid_constant__ product::tensor_map a,                          \
                            const __grid_constant__ product::tensor_map b) {                        \
-        CENI_RUN(type, cols, a_along, b_along);                                                    \
+        CENI_RUN(type, cols, blocks, a_along, b_along);                                            \
     }
-#define CENI_LAYOUTS(name, type, cols)                                                             \
-    CENI_WGMMA(name##_nn, type, cols, true, false)                                                 \
-    CENI_WGMMA(name##_nt, type, cols, true, true)                                                  \
-    CENI_WGMMA(name##_tn, type, cols, false, false)                                                \
-    CENI_WGMMA(name##_tt, type, cols, false, true)
-CENI_LAYOUTS(wgmma_bf16, bf16, 256)
-CENI_LAYOUTS(wgmma_fp16, fp16, 256)
-CENI_LAYOUTS(wgmma128_bf16, bf16, 128)
-CENI_LAYOUTS(wgmma128_fp16, fp16, 128)
+#define CENI_LAYOUTS(name, ...)                                                                    \
+    CENI_WGMMA(name##_nn, __VA_ARGS__, true, false)                                                \
+    CENI_WGMMA(name##_nt, __VA_ARGS__, true, true)                                                 \
+    CENI_WGMMA(name##_tn, __VA_ARGS__, false, false)                                               \
+    CENI_WGMMA(name##_tt, __VA_ARGS__, false, true)
+CENI_LAYOUTS(wgmma_bf16, bf16, 256, 1, )
+CENI_LAYOUTS(wgmma_fp16, fp16, 256, 1, )
+CENI_LAYOUTS(wgmma128_bf16, bf16, 128, 1, )
+CENI_LAYOUTS(wgmma128_fp16, fp16, 128, 1, )
+CENI_LAYOUTS(wgmma_pair_bf16, bf16, 256, 2, CENI_PAIR)
+CENI_LAYOUTS(wgmma_pair_fp16, fp16, 256, 2, CENI_PAIR)
 #undef CENI_LAYOUTS
 #undef CENI_WGMMA
+#undef CENI_PAIR
 #undef CENI_RUN

@@ -64,6 +64,8 @@ const ceni_kernel ceni_kernels[] = {
     LAYOUTS(MAPPED, "cen_product_wgmma_fp16")
     LAYOUTS(MAPPED, "cen_product_wgmma128_bf16")
     LAYOUTS(MAPPED, "cen_product_wgmma128_fp16")
+    LAYOUTS(MAPPED, "cen_product_wgmma_pair_bf16")
+    LAYOUTS(MAPPED, "cen_product_wgmma_pair_fp16")
     CONV("cen_conv_fp32")
     CONV("cen_conv_mma_bf16")
     CONV("cen_conv_mma_fp16")

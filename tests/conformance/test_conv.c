@@ -46,8 +46,8 @@ static tensors tensors_make(arena *a, setting *s) {
 }
 
 static void tensors_free(tensors *t) {
-    twofold *all[] = {&t->input, &t->weight, &t->output, &t->residual, &t->bias};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    twofold *all[5] = {&t->input, &t->weight, &t->output, &t->residual, &t->bias};
+    for (size_t i = 0; i < 5; i++) {
         free(all[i]->host);
     }
 }

@@ -131,14 +131,17 @@ static void tensor_maps_are_used_where_they_can_be(void **state) {
     d->multiprocessors = 4;
     trial t = plain_trial(256, 512, 64, 1);
     t.transpose_b = true;
-    assert_int_equal(list_on_hopper(d, &t, &a, kernels), 3);
+    assert_int_equal(list_on_hopper(d, &t, &a, kernels), 4);
     assert_string_equal(kernels[0].name, "cen_product_wgmma_bf16_nt");
     assert_string_equal(kernels[1].name, "cen_product_wgmma128_bf16_nt");
-    assert_string_equal(kernels[2].name, "cen_product_mma_bf16_nt");
+    assert_string_equal(kernels[2].name, "cen_product_wgmma_pair_bf16_nt");
+    assert_string_equal(kernels[3].name, "cen_product_mma_bf16_nt");
+    assert_int_equal(kernels[2].tile[0], 256);
+    assert_int_equal(kernels[2].blocks, 4);
     assert_int_equal(kernels[0].blocks, 4);
     assert_int_equal(kernels[1].blocks, 4); /* for 8 tiles */
-    t.n = 128;
-    list_on_hopper(d, &t, &a, kernels);
+    t.m = t.n = 128;                        /* nothing for the second of a pair */
+    assert_int_equal(list_on_hopper(d, &t, &a, kernels), 3);
     assert_string_equal(kernels[0].name, "cen_product_wgmma128_bf16_nt");
     t.extra[1] = 4; /* rows of 136 bytes */
     assert_int_equal(list_on_hopper(d, &t, &a, kernels), 1);
