@@ -3,7 +3,7 @@
 
 A figure is bytes read and written in a second, of a matrix that the L2 cache does not hold; each peer does the same work
 in its own format. The bytes of each codec are compared with the host's first: a kernel that is fast and wrong is no
-result. Writes {"results": [{"name", "figures"}]} for tools/bench.py --from.
+result. Writes {"bench_codec": {"name", "figures"}} for tools/bench.py --from.
 
 usage: bench/gpu/codec.py --out FILE [--library LIBCENOTE.so] [--rows N] [--cols N]
 """
@@ -226,7 +226,7 @@ def main() -> None:
         print("codec.py: there is no GPU here", file=sys.stderr)
         sys.exit(77)
     bench = Bench(torch, ctypes.CDLL(options.library), options.rows, options.cols)
-    write_json(options.out, {"results": [{"name": "codec", "figures": figures(bench)}]})
+    write_json(options.out, {"bench_codec": {"name": "codec", "figures": figures(bench)}})
 
 
 if __name__ == "__main__":
