@@ -8,6 +8,8 @@
 #define INFINITE  0x7F800000u
 #define LARGEST   0x1.FFFFFEp127f
 
+enum { STEP = 32 }; /* a loop of so many has no head and no tail */
+
 static void load_f16(const uint16_t *from, size_t n, float *restrict x) {
     for (size_t i = 0; i < n; i++) {
         x[i] = ceni_float_of_f16(from[i]);
@@ -69,9 +71,14 @@ static void largest(const float *x, size_t n, size_t width, float *restrict hi) 
         return;
     }
     for (size_t k = 0, at = 0; at < n; k++, at += width) {
-        size_t left = n - at;
-        float most = width == 32 && left >= 32 ? run_largest(x + at, 32)
-                                               : run_largest(x + at, left < width ? left : width);
+        size_t end = n - at < width ? n : at + width, i = at;
+        float most = 0;
+        for (; i + STEP <= end; i += STEP) {
+            float size = run_largest(x + i, STEP);
+            most = size > most ? size : most;
+        }
+        float size = run_largest(x + i, end - i);
+        most = size > most ? size : most;
         hi[k] = most > hi[k] ? most : hi[k];
     }
 }
@@ -112,6 +119,18 @@ static void extremes(const float *x, size_t n, size_t width, float *restrict lo,
 static void inverse(const float *s, size_t n, float *restrict r) {
     for (size_t i = 0; i < n; i++) {
         r[i] = 1.0f / s[i];
+    }
+}
+
+static void spread(const float *s, const float *r, size_t units, size_t width,
+                   float *restrict all_s, float *restrict all_r) {
+    for (size_t k = 0, at = 0; k < units; k++) {
+        for (size_t end = at + width; at < end; at += STEP) {
+            for (size_t i = 0; i < STEP; i++) {
+                all_s[at + i] = s[k];
+                all_r[at + i] = r[k];
+            }
+        }
     }
 }
 
@@ -340,6 +359,7 @@ const ceni_codec_loops LOOPS = {
     .extremes = extremes,
     .largest = largest,
     .inverse = inverse,
+    .spread = spread,
     .to_int = to_int,
     .to_int_zero = to_int_zero,
     .to_e4m3 = to_e4m3,

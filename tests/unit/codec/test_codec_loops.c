@@ -18,6 +18,7 @@ static const ceni_codec_loops *const any = &ceni_codec_loops_any, *const avx2 =
                                                                       &ceni_codec_loops_avx2;
 static uint64_t seed = 1;
 static float x[TILE], r[TILE], s[TILE];
+static float y[TILE];
 static int32_t z[TILE];
 static union {
     float f[TILE];
@@ -114,6 +115,7 @@ static void compare_values(size_t n) {
 static void compare_scales(size_t n) {
     static const size_t widths[] = {1, 5, 32, 64, 128, TILE};
     BOTH(inverse(s, n, to));
+    BOTH(spread(s, r, n / 64, 64, to, y));
     for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
         float lo[2][TILE] = {{0}}, hi[4][TILE] = {{0}};
         any->extremes(x, n, widths[w], lo[0], hi[0]);
@@ -128,7 +130,6 @@ static void compare_scales(size_t n) {
 
 static void compare_sums(size_t n) {
     ceni_codec_sums sums[2];
-    static float y[TILE];
     for (size_t i = 0; i < n; i++) {
         y[i] = next() % 3 ? x[i] : any_float();
     }
