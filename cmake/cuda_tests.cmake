@@ -16,3 +16,15 @@ target_compile_definitions(fake_cuda PRIVATE _GNU_SOURCE)
 add_dependencies(test_cuda_load fake_cuda)
 set_tests_properties(test_cuda_load PROPERTIES ENVIRONMENT
                      "CENOTE_FAKE_CUDA=1;LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake_cuda")
+
+# FP8 beside the toolkit's own conversions, which are C++.
+include(CheckLanguage)
+check_language(CXX)
+if(CENOTE_CUDA_INCLUDE AND EXISTS ${CENOTE_CUDA_INCLUDE}/cuda_fp8.h AND CMAKE_CXX_COMPILER)
+  enable_language(CXX)
+  add_executable(test_codec_cuda_fp8 tests/unit/codec/cuda_fp8.cpp)
+  target_include_directories(test_codec_cuda_fp8 SYSTEM PRIVATE ${CENOTE_CUDA_INCLUDE})
+  target_link_libraries(test_codec_cuda_fp8 PRIVATE cenote_static)
+  add_test(NAME test_codec_cuda_fp8 COMMAND test_codec_cuda_fp8)
+  set_tests_properties(test_codec_cuda_fp8 PROPERTIES LABELS codec TIMEOUT 600)
+endif()

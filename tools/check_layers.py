@@ -99,7 +99,7 @@ OUTSIDE = {
 # Headers of outside libraries that only some folders may see.
 FOREIGN = [
     (re.compile(r"^(cuda\w*|nvml|nvrtc|cub|cu(blas|dnn|fft|rand|sparse)\w*)(\.h|/.*)$"),
-     ("src/dev/cuda", "src/kernels", "tests/unit/dev", "tests/unit/ledger", "tests/driver", "bench/peers")),
+     ("src/dev/cuda", "src/kernels", "tests/unit/codec", "tests/unit/dev", "tests/unit/ledger", "tests/driver", "bench/peers")),
     (re.compile(r"^nccl.*\.h$"), ("src/comm",)),
     (re.compile(r"^mpi\.h$"), ("src/comm",)),
 ]

@@ -47,21 +47,19 @@ CENI_FP8_INLINE uint8_t ceni_e5m2_of_float(float value, bool saturate) {
     return (uint8_t)(size > 0x7F800000u ? 0x7Fu : code | sign);
 }
 
+/* A code's bits in the place of a float's are the number but for the exponent's bias, subnormal or
+ * not, so that an exact product makes it. */
 CENI_FP8_INLINE float ceni_float_of_e4m3(uint8_t code) {
     uint32_t sign = (uint32_t)(code & 0x80u) << 24, size = code & 0x7Fu;
-    uint32_t normal = (size << 20) + (120u << 23);
-    uint32_t small = CENI_FP8_BITS(CENI_FP8_TIMES((float)size, 0x1p-9f));
-    uint32_t bits = size < 8u ? small : normal;
+    uint32_t bits = CENI_FP8_BITS(CENI_FP8_TIMES(CENI_FP8_FLOAT(size << 20), 0x1p120f));
     bits = size == 0x7Fu ? 0x7FFFFFFFu : bits;
     return CENI_FP8_FLOAT(bits | sign);
 }
 
 CENI_FP8_INLINE float ceni_float_of_e5m2(uint8_t code) {
     uint32_t sign = (uint32_t)(code & 0x80u) << 24, size = code & 0x7Fu;
-    uint32_t normal = (size << 21) + (112u << 23);
-    uint32_t small = CENI_FP8_BITS(CENI_FP8_TIMES((float)size, 0x1p-16f));
-    uint32_t bits = size < 4u ? small : normal;
-    bits = size >= 0x7Cu ? normal + (112u << 23) : bits;
+    uint32_t bits = CENI_FP8_BITS(CENI_FP8_TIMES(CENI_FP8_FLOAT(size << 21), 0x1p112f));
+    bits = size >= 0x7Cu ? (size << 21) + (224u << 23) : bits;
     return CENI_FP8_FLOAT(bits | sign);
 }
 

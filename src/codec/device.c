@@ -56,13 +56,13 @@ static cen_status make_scales(cen_device *device, ceni_codec_job *job, uint64_t 
     if (units == 1 && tiles > 1 && bytes >= 16) {
         job->extremes = at_most(tiles, CENI_CODEC_EXTREMES_MAX);
         job->extremes = at_most(bytes / 8, job->extremes);
-        cen_status status = launch(device, "cen_codec_extremes", job->extremes, CENI_CODEC_TILE / 8,
-                                   0, job, stream);
-        return status ? status : launch(device, "cen_codec_scales", 1, BLOCK_MAX, 0, job, stream);
+        cen_status status = launch(device, "cen_encode_extremes", job->extremes,
+                                   CENI_CODEC_TILE / 8, 0, job, stream);
+        return status ? status : launch(device, "cen_encode_scales", 1, BLOCK_MAX, 0, job, stream);
     }
     uint64_t items =
         job->unit_cols == 1 ? over(job->rows, job->unit_rows) * over(job->cols, WARP) : units;
-    return launch(device, "cen_codec_scales", items, BLOCK_MAX, 0, job, stream);
+    return launch(device, "cen_encode_scales", items, BLOCK_MAX, 0, job, stream);
 }
 
 cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
@@ -100,8 +100,8 @@ cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
     uint64_t items = whole ? job.rows : job.rows * over(octets, (uint64_t)STRETCH * block);
     uint32_t shared = whole && bytes <= CENI_CODEC_SHARED ? (uint32_t)over(bytes, 16) * 16 : 0;
     job.sums = sums;
-    return launch(device, sums ? "cen_codec_encode_sums" : "cen_codec_encode", items, block, shared,
-                  &job, stream);
+    return launch(device, sums ? "cen_encode_sums" : "cen_encode", items, block, shared, &job,
+                  stream);
 }
 
 cen_status cen_codec_decode_async(cen_device *device, const cen_codec *codec,
@@ -115,6 +115,5 @@ cen_status cen_codec_decode_async(cen_device *device, const cen_codec *codec,
     }
     uint64_t octets = over(job.cols, 8);
     uint32_t block = threads(octets);
-    return launch(device, "cen_codec_decode", job.rows * over(octets, block), block, 0, &job,
-                  stream);
+    return launch(device, "cen_decode", job.rows * over(octets, block), block, 0, &job, stream);
 }

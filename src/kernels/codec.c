@@ -55,6 +55,21 @@ static void fill_scales(tile *t, size_t from, size_t to, uint64_t unit) {
     }
 }
 
+/* Of groups, which begin and end with the tile, save for the row's last. */
+static void group_scales(tile *t, uint64_t unit, size_t n) {
+    size_t width = (size_t)t->job->unit_cols, units = (n + width - 1) / width;
+    float s[TILE / 32], r[TILE / 32];
+    memcpy(s, (const void *)(uintptr_t)(t->job->scales + unit * sizeof *s), units * sizeof *s);
+    t->loops->inverse(s, units, r);
+    t->loops->spread(s, r, units, width, t->s, t->r);
+    for (size_t k = 0; ceni_codec_is(t->job, CENI_CODEC_ASYMMETRIC) && k < units; k++) {
+        int32_t z = ceni_codec_zero(t->job, unit + k);
+        for (size_t i = 0; i < width; i++) {
+            t->z[k * width + i] = z;
+        }
+    }
+}
+
 /* s, r and z of the n elements from (row, col) on. */
 static void tile_scales(tile *t, uint64_t row, uint64_t col, size_t n) {
     const ceni_codec_job *job = t->job;
@@ -68,6 +83,11 @@ static void tile_scales(tile *t, uint64_t row, uint64_t col, size_t n) {
         for (size_t i = 0; ceni_codec_is(job, CENI_CODEC_ASYMMETRIC) && i < n; i++) {
             t->z[i] = ceni_codec_zero(job, unit + i);
         }
+        return;
+    }
+    if (job->unit_rows == 1 && job->unit_cols % 32 == 0 && TILE % job->unit_cols == 0) {
+        group_scales(t, unit, n);
+        t->unit = UINT64_MAX;
         return;
     }
     uint64_t first = job->unit_cols - col % job->unit_cols; /* elements of the first unit */

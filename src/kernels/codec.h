@@ -1,15 +1,15 @@
 /* Encoding and decoding a matrix, as include/cenote/codec.h says it: the job that the kernels of
  * codec.cu and their twins are given, and the same done on the calling thread.
  *
- *     cen_codec_extremes(job)   per grid block a pair (least, largest) of floats into `values`,
+ *     cen_encode_extremes(job)  per grid block a pair (least, largest) of floats into `values`,
  *                               where one unit is the whole matrix: the first step of its scale
- *     cen_codec_scales(job)     scales and zero points; of one unit from those pairs
- *     cen_codec_encode(job)     values and metadata; with CENI_CODEC_OWN_SCALES it makes the scales
+ *     cen_encode_scales(job)    scales and zero points; of one unit from those pairs
+ *     cen_encode(job)           values and metadata; with CENI_CODEC_OWN_SCALES it makes the scales
  *                               of units in one row, which are the row or a group, too. It needs
  *                               the row's bytes of shared memory if they are CENI_CODEC_SHARED or
  *                               fewer, and the row is the unit
- *     cen_codec_encode_sums(job)  and adds to sums, which are 0 before
- *     cen_codec_decode(job)     the matrix
+ *     cen_encode_sums(job)     and adds to sums, which are 0 before
+ *     cen_decode(job)           the matrix
  *
  * Read by CUDA, too. */
 #ifndef CENI_KERNELS_CODEC_H
@@ -49,7 +49,7 @@ typedef struct ceni_codec_job {
     uint64_t unit_rows, unit_cols, units_across;
     uint32_t dtype; /* cen_dtype: FP32, FP16 or BF16 */
     uint32_t kind, flags;
-    uint32_t extremes; /* pairs that cen_codec_extremes makes */
+    uint32_t extremes; /* pairs that cen_encode_extremes makes */
     float divisor;     /* of a unit's extremes: its scale */
     float limit; /* what |t| exceeds when it is cut: beyond the tie above the largest number */
     int32_t low, high; /* of INT kinds */

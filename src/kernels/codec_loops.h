@@ -21,6 +21,9 @@ typedef struct ceni_codec_loops {
     void (*extremes)(const float *x, size_t n, size_t width, float *lo, float *hi);
     void (*largest)(const float *x, size_t n, size_t width, float *hi);
     void (*inverse)(const float *s, size_t n, float *r);
+    /* Each of the units' s and r `width` times, a multiple of 32. */
+    void (*spread)(const float *s, const float *r, size_t units, size_t width, float *all_s,
+                   float *all_r);
     /* Codes of x[i] * r[i]. */
     void (*to_int)(const float *x, const float *r, size_t n, float largest, int8_t *q);
     void (*to_int_zero)(const float *x, const float *r, const int32_t *z, size_t n, int32_t high,

@@ -8,7 +8,7 @@
 #define INFINITE  0x7F800000u
 #define LARGEST   0x1.FFFFFEp127f
 
-enum { LANES = 8 };
+enum { STEP = 32 }; /* a loop of so many has no head and no tail */
 
 static void load_f16(const uint16_t *from, size_t n, float *restrict x) {
     for (size_t i = 0; i < n; i++) {
@@ -71,33 +71,34 @@ static void largest(const float *x, size_t n, size_t width, float *restrict hi) 
         return;
     }
     for (size_t k = 0, at = 0; at < n; k++, at += width) {
-        size_t left = n - at;
-        float most = width == 32 && left >= 32 ? run_largest(x + at, 32)
-                                               : run_largest(x + at, left < width ? left : width);
+        size_t end = n - at < width ? n : at + width, i = at;
+        float most = 0;
+        for (; i + STEP <= end; i += STEP) {
+            float size = run_largest(x + i, STEP);
+            most = size > most ? size : most;
+        }
+        float size = run_largest(x + i, end - i);
+        most = size > most ? size : most;
         hi[k] = most > hi[k] ? most : hi[k];
     }
 }
 
-/* Lanes, since a compiler keeps the order of a single chain of comparisons. */
+/* Finite floats in the order of integers, since a compiler keeps the order of comparisons of
+ * floats; the same turns them back. -0 is below 0, which makes no difference to a scale. */
+static inline int32_t ordered(int32_t bits) {
+    return bits ^ (int32_t)((uint32_t)(bits >> 31) >> 1);
+}
+
 static inline void run_extremes(const float *x, size_t n, float *lo, float *hi) {
-    float low[LANES] = {0}, high[LANES] = {0};
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        for (size_t l = 0; l < LANES; l++) {
-            float v = finite(x[i + l]);
-            low[l] = v < low[l] ? v : low[l];
-            high[l] = v > high[l] ? v : high[l];
-        }
+    int32_t low = 0, high = 0;
+    for (size_t i = 0; i < n; i++) {
+        int32_t v = ordered((int32_t)ceni_float_bits(finite(x[i])));
+        low = v < low ? v : low;
+        high = v > high ? v : high;
     }
-    for (; i < n; i++) {
-        float v = finite(x[i]);
-        low[0] = v < low[0] ? v : low[0];
-        high[0] = v > high[0] ? v : high[0];
-    }
-    for (size_t l = 0; l < LANES; l++) {
-        *lo = low[l] < *lo ? low[l] : *lo;
-        *hi = high[l] > *hi ? high[l] : *hi;
-    }
+    float least = ceni_float_of((uint32_t)ordered(low)), most = ceni_float_of((uint32_t)high);
+    *lo = least < *lo ? least : *lo;
+    *hi = most > *hi ? most : *hi;
 }
 
 static void extremes(const float *x, size_t n, size_t width, float *restrict lo,
@@ -118,6 +119,18 @@ static void extremes(const float *x, size_t n, size_t width, float *restrict lo,
 static void inverse(const float *s, size_t n, float *restrict r) {
     for (size_t i = 0; i < n; i++) {
         r[i] = 1.0f / s[i];
+    }
+}
+
+static void spread(const float *s, const float *r, size_t units, size_t width,
+                   float *restrict all_s, float *restrict all_r) {
+    for (size_t k = 0, at = 0; k < units; k++) {
+        for (size_t end = at + width; at < end; at += STEP) {
+            for (size_t i = 0; i < STEP; i++) {
+                all_s[at + i] = s[k];
+                all_r[at + i] = r[k];
+            }
+        }
     }
 }
 
@@ -224,79 +237,108 @@ static void unpack(const uint8_t *from, size_t n, int8_t *restrict q) {
 
 /* ---- 2:4 ---- */
 
-/* The nibble for each set of kept elements (bit i: the i-th); under two, the canonical pair. */
-static const uint8_t pair_of[16] = {0xE, 0xC, 0xD, 0x4, 0xE, 0x8, 0x9, 0, 0xE, 0xC, 0xD, 0, 0xE};
+/* The nibble for each set of kept elements (bit i: the i-th), from the lowest on; under two, the
+ * canonical pair. */
+#define PAIRS_LOW  0x098E4DCEu /* of sets without the last */
+#define PAIRS_HIGH 0x000E0DCEu
+
+static inline float pick(const float *v, uint32_t index) {
+    float low = index & 1 ? v[1] : v[0], high = index & 1 ? v[3] : v[2];
+    return index & 2 ? high : low;
+}
 
 /* Sizes are compared as integers, so that infinity is larger than any number and NaN than all. */
 static bool prune(const float *x, size_t n, float *restrict kept, uint8_t *restrict nibbles) {
     uint32_t dense = 0;
     for (size_t g = 0; g < (n + 3) / 4; g++) {
         const float *v = x + 4 * g;
-        uint32_t a = ceni_float_bits(v[0]) & MAGNITUDE, b = ceni_float_bits(v[1]) & MAGNITUDE;
-        uint32_t c = ceni_float_bits(v[2]) & MAGNITUDE, d = ceni_float_bits(v[3]) & MAGNITUDE;
+        int32_t a = (int32_t)(ceni_float_bits(v[0]) & MAGNITUDE);
+        int32_t b = (int32_t)(ceni_float_bits(v[1]) & MAGNITUDE);
+        int32_t c = (int32_t)(ceni_float_bits(v[2]) & MAGNITUDE);
+        int32_t d = (int32_t)(ceni_float_bits(v[3]) & MAGNITUDE);
         /* Each comparison beats one of two; of equal ones the later. */
         uint32_t ab = a < b, ac = a < c, ad = a < d, bc = b < c, bd = b < d, cd = c < d;
-        uint32_t mask =
-            (uint32_t)(ab + ac + ad < 2 && a) | (uint32_t)(!ab + bc + bd < 2 && b) << 1 |
-            (uint32_t)(!ac + !bc + cd < 2 && c) << 2 | (uint32_t)(!ad + !bd + !cd < 2 && d) << 3;
-        dense |= (uint32_t)((a > 0) + (b > 0) + (c > 0) + (d > 0) > 2);
-        uint8_t pair = pair_of[mask];
-        nibbles[g] = pair;
-        kept[2 * g] = v[pair & 3];
-        kept[2 * g + 1] = v[pair >> 2];
+        uint32_t of_a = a > 0, of_b = b > 0, of_c = c > 0, of_d = d > 0;
+        uint32_t mask = (of_a & (ab + ac + ad < 2)) | (of_b & (1 - ab + bc + bd < 2)) << 1 |
+                        (of_c & (2 - ac - bc + cd < 2)) << 2 | (of_d & (3 - ad - bd - cd < 2)) << 3;
+        uint32_t pairs = mask & 8 ? PAIRS_HIGH : PAIRS_LOW, pair = pairs >> (mask & 7) * 4 & 15;
+        dense |= of_a + of_b + of_c + of_d > 2;
+        nibbles[g] = (uint8_t)pair;
+        kept[2 * g] = pick(v, pair & 3);
+        kept[2 * g + 1] = pick(v, pair >> 2);
     }
     return !dense;
 }
 
 /* ---- sums ---- */
 
-typedef struct lanes {
-    double largest[LANES], most[LANES], error[LANES], error2[LANES], x2[LANES], y2[LANES],
-        xy[LANES];
-    uint32_t nan[LANES], infinite[LANES], saturated[LANES], overflowed[LANES], underflowed[LANES];
-} lanes;
+/* Of doubles, side by side: the order of additions is the same whatever they are compiled for. */
+typedef float lane_f32 __attribute__((vector_size(16)));
+typedef int32_t lane_i32 __attribute__((vector_size(16)));
+typedef double lane_f64 __attribute__((vector_size(32)));
+typedef int64_t lane_i64 __attribute__((vector_size(32)));
+enum { LANES = 4 };
 
-static inline void sum_one(lanes *to, size_t l, float x, float t, float y, float limit) {
-    uint32_t x_size = ceni_float_bits(x) & MAGNITUDE, y_size = ceni_float_bits(y) & MAGNITUDE;
-    uint32_t good = x_size < INFINITE && y_size < INFINITE;
-    float t_size = ceni_float_of(ceni_float_bits(t) & MAGNITUDE);
-    to->nan[l] += x_size > INFINITE;
-    to->infinite[l] += x_size == INFINITE;
-    to->saturated[l] += (t_size > limit) & (y_size < INFINITE);
-    to->overflowed[l] += (x_size < INFINITE) & (y_size >= INFINITE);
-    to->underflowed[l] += (x_size - 1 < INFINITE - 1) & !y_size;
-    double a = ceni_float_of(good ? ceni_float_bits(x) : 0);
-    double b = ceni_float_of(good ? ceni_float_bits(y) : 0);
-    double size = a < 0 ? -a : a, e = a - b;
-    e = e < 0 ? -e : e;
-    to->largest[l] = size > to->largest[l] ? size : to->largest[l];
-    to->most[l] = e > to->most[l] ? e : to->most[l];
-    to->error[l] += e;
-    to->error2[l] += e * e;
-    to->x2[l] += a * a;
-    to->y2[l] += b * b;
-    to->xy[l] += a * b;
+#define LANE_MOST(a, b) ((lane_f64)((((a) > (b)) & (lane_i64)(a)) | (~((a) > (b)) & (lane_i64)(b))))
+#define LANE_SIZE(a)    ((lane_f64)((lane_i64)(a)&INT64_MAX))
+
+static void count(const float *x, const float *r, const float *y, size_t n, float limit,
+                  ceni_codec_sums *restrict to) {
+    uint32_t nan = 0, infinite = 0, saturated = 0, overflowed = 0, underflowed = 0;
+    for (size_t i = 0; i < n; i++) {
+        int32_t x_size = (int32_t)(ceni_float_bits(x[i]) & MAGNITUDE);
+        int32_t y_size = (int32_t)(ceni_float_bits(y[i]) & MAGNITUDE);
+        float t = ceni_float_of(ceni_float_bits(x[i] * r[i]) & MAGNITUDE);
+        uint32_t finite_y = y_size < (int32_t)INFINITE, finite_x = x_size < (int32_t)INFINITE;
+        nan += x_size > (int32_t)INFINITE;
+        infinite += x_size == (int32_t)INFINITE;
+        saturated += (t > limit) & finite_y;
+        overflowed += finite_x & !finite_y;
+        underflowed += (x_size > 0) & finite_x & (y_size == 0);
+    }
+    to->count += n;
+    to->nan += nan;
+    to->infinite += infinite;
+    to->saturated += saturated;
+    to->overflowed += overflowed;
+    to->underflowed += underflowed;
+}
+
+typedef struct lane_sums {
+    lane_f64 largest, most, error, error2, x2, y2, xy;
+} lane_sums;
+
+static inline void sum_lanes(const float *x, const float *y, lane_sums *s) {
+    lane_i32 a_bits, b_bits;
+    memcpy(&a_bits, x, sizeof a_bits);
+    memcpy(&b_bits, y, sizeof b_bits);
+    lane_i32 good = ((a_bits & (int32_t)MAGNITUDE) < (int32_t)INFINITE) &
+                    ((b_bits & (int32_t)MAGNITUDE) < (int32_t)INFINITE);
+    lane_f64 a = __builtin_convertvector((lane_f32)(a_bits & good), lane_f64);
+    lane_f64 b = __builtin_convertvector((lane_f32)(b_bits & good), lane_f64);
+    lane_f64 e = LANE_SIZE(a - b), size = LANE_SIZE(a);
+    s->largest = LANE_MOST(size, s->largest);
+    s->most = LANE_MOST(e, s->most);
+    s->error += e;
+    s->error2 += e * e;
+    s->x2 += a * a;
+    s->y2 += b * b;
+    s->xy += a * b;
 }
 
 static void sums(const float *x, const float *r, const float *y, size_t n, float limit,
                  ceni_codec_sums *restrict to) {
-    lanes s;
+    float last_x[LANES] = {0}, last_y[LANES] = {0};
+    lane_sums s;
     memset(&s, 0, sizeof s);
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        for (size_t l = 0; l < LANES; l++) {
-            sum_one(&s, l, x[i + l], x[i + l] * r[i + l], y[i + l], limit);
-        }
+        sum_lanes(x + i, y + i, &s);
     }
-    for (; i < n; i++) {
-        sum_one(&s, 0, x[i], x[i] * r[i], y[i], limit);
-    }
-    for (size_t l = 0; l < LANES; l++) {
-        to->nan += s.nan[l];
-        to->infinite += s.infinite[l];
-        to->saturated += s.saturated[l];
-        to->overflowed += s.overflowed[l];
-        to->underflowed += s.underflowed[l];
+    memcpy(last_x, x + i, (n - i) * sizeof *x);
+    memcpy(last_y, y + i, (n - i) * sizeof *y);
+    sum_lanes(last_x, last_y, &s);
+    for (int l = 0; l < LANES; l++) {
         to->largest = s.largest[l] > to->largest ? s.largest[l] : to->largest;
         to->max_error = s.most[l] > to->max_error ? s.most[l] : to->max_error;
         to->error += s.error[l];
@@ -305,7 +347,7 @@ static void sums(const float *x, const float *r, const float *y, size_t n, float
         to->y2 += s.y2[l];
         to->xy += s.xy[l];
     }
-    to->count += n;
+    count(x, r, y, n, limit, to);
 }
 
 const ceni_codec_loops LOOPS = {
@@ -317,6 +359,7 @@ const ceni_codec_loops LOOPS = {
     .extremes = extremes,
     .largest = largest,
     .inverse = inverse,
+    .spread = spread,
     .to_int = to_int,
     .to_int_zero = to_int_zero,
     .to_e4m3 = to_e4m3,

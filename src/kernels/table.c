@@ -29,11 +29,11 @@ const ceni_kernel ceni_kernels[] = {
     {"cen_triad", 6, SIZES(8, 8, 8, 4, 8, 8), ceni_twin_triad, ceni_ranges_triad},
     {"cen_fma", 2, SIZES(8, 8), ceni_twin_fma, ceni_ranges_fma},
     {"cen_fma_chain", 2, SIZES(8, 8), ceni_twin_fma_chain, ceni_ranges_fma_chain},
-    {"cen_codec_extremes", 1, JOB, ceni_twin_codec_extremes, ceni_ranges_codec_extremes},
-    {"cen_codec_scales", 1, JOB, ceni_twin_codec_scales, ceni_ranges_codec_scales},
-    {"cen_codec_encode", 1, JOB, ceni_twin_codec_encode, ceni_ranges_codec_encode},
-    {"cen_codec_encode_sums", 1, JOB, ceni_twin_codec_encode, ceni_ranges_codec_encode},
-    {"cen_codec_decode", 1, JOB, ceni_twin_codec_decode, ceni_ranges_codec_decode},
+    {"cen_encode_extremes", 1, JOB, ceni_twin_codec_extremes, ceni_ranges_codec_extremes},
+    {"cen_encode_scales", 1, JOB, ceni_twin_codec_scales, ceni_ranges_codec_scales},
+    {"cen_encode", 1, JOB, ceni_twin_codec_encode, ceni_ranges_codec_encode},
+    {"cen_encode_sums", 1, JOB, ceni_twin_codec_encode, ceni_ranges_codec_encode},
+    {"cen_decode", 1, JOB, ceni_twin_codec_decode, ceni_ranges_codec_decode},
     {0},
 };
 
