@@ -183,35 +183,52 @@ static int parse(int argc, char **argv, arguments *args) {
 
 /* ---- the work ---- */
 
-/* A bar on a terminal, redrawn when a hundredth more is done. */
+/* The library's messages, and a bar on a terminal. */
+typedef struct watch {
+    cli_last_error last;
+    int drawn; /* percent; -1: there is no bar */
+} watch;
+
+/* Redrawn when a hundredth more is done. */
 static void draw(void *arg, uint64_t done, uint64_t total) {
-    int *drawn = arg, percent = total ? (int)(100 * (double)done / (double)total) : 100;
-    if (percent != *drawn) {
+    watch *w = arg;
+    int percent = total ? (int)(100 * (double)done / (double)total) : 100;
+    if (percent != w->drawn) {
         char bar[51];
         memset(bar, '.', 50);
         memset(bar, '#', (size_t)percent / 2);
         bar[50] = 0;
         fprintf(stderr, "\r[%s] %3d %%", bar, percent);
-        *drawn = percent;
+        w->drawn = percent;
     }
+}
+
+static void clear_bar(watch *w) {
+    if (w->drawn >= 0) {
+        fprintf(stderr, "\r%60s\r", "");
+        w->drawn = -1;
+    }
+}
+
+static void keep_message(void *arg, cen_log_level level, const char *message) {
+    watch *w = arg;
+    clear_bar(w);
+    cli_keep_error(&w->last, level, message);
 }
 
 static cen_status make(arguments *args, const cen_tensors *in, cen_quantize_row *rows,
                        char reason[1024]) {
-    cli_last_error last = {.command = "quantize"};
-    int drawn = -1;
+    watch w = {.last = {.command = "quantize"}, .drawn = -1};
     if (isatty(STDERR_FILENO)) {
         args->options.progress = draw;
-        args->options.arg = &drawn;
+        args->options.arg = &w;
     }
-    cen_log_set(cli_keep_error, &last, CEN_LOG_WARN);
+    cen_log_set(keep_message, &w, CEN_LOG_WARN);
     cen_status status = is_none(args) ? cen_dequantize(in, args->out, &args->options, rows)
                                       : cen_quantize(in, args->out, &args->options, rows);
     cen_log_set(NULL, NULL, CEN_LOG_ERROR);
-    if (drawn >= 0) {
-        fprintf(stderr, "\r%60s\r", "");
-    }
-    snprintf(reason, 1024, "%s", cli_reason(last.text));
+    clear_bar(&w);
+    snprintf(reason, 1024, "%s", cli_reason(w.last.text));
     return status;
 }
 

@@ -33,7 +33,7 @@ const char *tensors_shape(const uint64_t *shape, uint32_t rank) {
     static unsigned turn;
     char *made = texts[turn++ % 2];
     size_t at = 1;
-    strcpy(made, "[");
+    made[0] = '[';
     for (uint32_t i = 0; i < rank; i++) {
         if (at + 32 > sizeof texts[0]) {
             at += (size_t)snprintf(made + at, sizeof texts[0] - at, ", ...");

@@ -188,11 +188,10 @@ static cen_status measure(const header *h, const json_t *name, const ceni_tensor
 /* What an entry says, in memory that begins at tensor->shape. */
 static cen_status read_tensor(const header *h, const json_t *name, const json_t *entry,
                               cen_tensor *tensor) {
-    const json_t *dtype = json_object_get(entry, "dtype");
+    const char *spelling = json_string_value(json_object_get(entry, "dtype"));
     const json_t *shape = json_object_get(entry, "shape");
     const json_t *place = json_object_get(entry, "data_offsets");
-    const ceni_tensor_type *type =
-        dtype && json_is_string(dtype) ? ceni_tensor_type_find(json_string_value(dtype)) : NULL;
+    const ceni_tensor_type *type = spelling ? ceni_tensor_type_find(spelling) : NULL;
     if (!type) {
         return wrong(h, name, "dtype: one of safetensors' types is expected, such as \"F32\"");
     }

@@ -55,7 +55,7 @@ static int by_name(const void *a, const void *b) {
 }
 
 cen_status ceni_tensors_sort_names(cen_tensors *tensors) {
-    tensors->by_name = ceni_malloc(tensors->count * sizeof *tensors->by_name);
+    tensors->by_name = ceni_malloc(tensors->count * sizeof(void *));
     if (!tensors->by_name) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "%s: no memory for %zu tensors",
                          tensors->shards[0].told.path, tensors->count);
@@ -64,7 +64,7 @@ cen_status ceni_tensors_sort_names(cen_tensors *tensors) {
         tensors->by_name[i] = &tensors->tensors[i];
     }
     if (tensors->count) {
-        qsort(tensors->by_name, tensors->count, sizeof *tensors->by_name, by_name);
+        qsort(tensors->by_name, tensors->count, sizeof(void *), by_name);
     }
     for (size_t i = 1; i < tensors->count; i++) {
         const cen_tensor *a = tensors->by_name[i - 1], *b = tensors->by_name[i];
@@ -84,7 +84,7 @@ const cen_tensor *cen_tensors_find(const cen_tensors *tensors, const char *name)
         return NULL;
     }
     const cen_tensor **found =
-        bsearch(&wanted, tensors->by_name, tensors->count, sizeof *tensors->by_name, by_name);
+        bsearch(&wanted, tensors->by_name, tensors->count, sizeof(void *), by_name);
     return found ? *found : NULL;
 }
 

@@ -139,7 +139,7 @@ static int by_key(const void *a, const void *b) {
 
 static cen_status put_sorted_notes(ceni_str *to, const cen_tensor_note **sorted, size_t count) {
     cen_status status = CEN_OK;
-    qsort(sorted, count, sizeof *sorted, by_key);
+    qsort(sorted, count, sizeof(void *), by_key);
     ceni_str_printf(to, "\"__metadata__\":{");
     for (size_t i = 0; i < count && !status; i++) {
         if (i && !by_key(&sorted[i - 1], &sorted[i])) {
@@ -158,7 +158,7 @@ static cen_status put_sorted_notes(ceni_str *to, const cen_tensor_note **sorted,
 }
 
 static cen_status put_notes(ceni_str *to, const cen_tensor_note *notes, size_t count) {
-    const cen_tensor_note **sorted = ceni_malloc(count * sizeof *sorted);
+    const cen_tensor_note **sorted = ceni_malloc(count * sizeof(void *));
     if (!sorted) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "no memory for a header");
     }

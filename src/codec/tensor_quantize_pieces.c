@@ -40,9 +40,9 @@ static cen_status put_parts(ceni_quantize_job *job, const ceni_quantize_item *it
     return status;
 }
 
-static cen_codec_parts parts_at(uint8_t *room, const cen_codec_sizes *sizes) {
+static cen_codec_parts parts_at(cen_addr room, const cen_codec_sizes *sizes) {
     cen_codec_parts parts = {.bytes = *sizes};
-    parts.values = (cen_addr)room;
+    parts.values = room;
     parts.scales = parts.values + sizes->values;
     parts.zeros = parts.scales + sizes->scales;
     parts.metadata = parts.zeros + sizes->zeros;
@@ -68,7 +68,7 @@ static cen_status encode_rows(ceni_quantize_job *job, const cen_tensor *tensor,
     if (status) {
         return status;
     }
-    cen_codec_parts parts = parts_at(room, &sizes);
+    cen_codec_parts parts = parts_at((cen_addr)room, &sizes);
     cen_matrix matrix = {(cen_addr)source, rows, q->cols, q->cols, q->dtype};
     status = cen_codec_encode(&q->codec, &matrix, &parts, NULL, &sums);
     if (!status && job->writer) {

@@ -344,9 +344,9 @@ cen_status cen_quantized_read(const cen_tensors *tensors, const cen_quantized *q
                          " on; there are %" PRIu64 "%s",
                          rows, first, q->rows, lossless ? ", to be read at once" : "");
     }
-    const cen_tensor *const parts[] = {q->values, q->scales, q->zeros, q->metadata};
+    const cen_tensor *const parts[4] = {q->values, q->scales, q->zeros, q->metadata};
     uint64_t bytes = 0;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; i < 4; i++) {
         uint64_t most = parts[i] ? parts[i]->bytes : 0;
         bytes += lossless ? most : most / q->rows * rows;
     }

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import struct
 import subprocess
 import tempfile
@@ -81,6 +82,17 @@ class Plain(Files):
             # A product of floats is rounded by cenote, and not here.
             self.assertAlmostEqual(max(map(abs, errors)), rows[name]["error"]["max_error"], delta=2e-7 * max(x))
             self.assertTrue(all(abs(e) <= 0.50005 * scales[i // cols] for i, e in enumerate(errors)))
+
+    def test_a_terminal_gets_a_bar_that_goes_before_a_message(self):
+        ours, theirs = os.openpty()
+        self.addCleanup(os.close, ours)
+        words = ["quantize", MODEL, "-o", self.folder / "q", "--format", "int4", "--budget", "sqnr=25"]
+        subprocess.run([support.command(), *map(str, words)], stdout=subprocess.DEVNULL, stderr=theirs, check=True)
+        os.close(theirs)
+        seen = os.read(ours, 65536).decode()
+        self.assertIn("\r[" + "#" * 50 + "] 100 %", seen)
+        self.assertRegex(seen, " {60}\rcenote quantize: warning: tensor 'embed.weight'")
+        self.assertTrue(seen.endswith("\r" + " " * 60 + "\r"))
 
     def test_a_copy_is_the_same_file(self):
         out, rows = self.quantize(MODEL, "--exclude", "*")

@@ -281,15 +281,16 @@ static void names_are_there_once(void **state) {
 /* Depth and size beyond what a header needs end in a failure, not in a full stack or memory. */
 static void deep_and_long_entries_are_refused(void **state) {
     enum { SIZE = 1 << 20 };
-    char *header = malloc(SIZE);
+    static const char begin[] = "{\"a\":{\"x\":", end[] = "0}}";
+    char *header = malloc(SIZE + sizeof end);
     assert_non_null(header);
     memset(header, '[', SIZE);
-    memcpy(header, "{\"a\":{\"x\":", 10);
+    memcpy(header, begin, sizeof begin - 1);
     put_claim("deep", SIZE, header, SIZE, 0);
     refused("deep", CEN_ERR_FORMAT, "header, byte ");
     memset(header, ' ', SIZE);
-    memcpy(header, "{\"a\":{\"x\":", 10);
-    memcpy(header + SIZE - 3, "0}}", 3);
+    memcpy(header, begin, sizeof begin - 1);
+    memcpy(header + SIZE - (sizeof end - 1), end, sizeof end);
     put_claim("deep", SIZE, header, SIZE, 0);
     refused("deep", CEN_ERR_FORMAT, "header, byte 5: an entry of more than 65536 bytes");
     free(header);
