@@ -26,9 +26,15 @@ foreach(source ${kernel_sources})
 endforeach()
 file(CONFIGURE OUTPUT ${kernel_unit} CONTENT "${kernel_includes}")
 
+# What travels is packed harder, which drivers from CUDA 12.8 on can open.
+set(kernel_packing "")
+if(CENOTE_STATIC_DEPS)
+  set(kernel_packing --compress-mode=size)
+endif()
+
 add_custom_command(
   OUTPUT ${kernel_fatbin}
-  COMMAND ${CENOTE_NVCC} -fatbin -std=c++17 -O3 --threads 2 -Werror all-warnings
+  COMMAND ${CENOTE_NVCC} -fatbin -std=c++17 -O3 --threads 2 -Werror all-warnings ${kernel_packing}
           -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a
           -I ${CMAKE_SOURCE_DIR}/src -I ${CMAKE_SOURCE_DIR}/include
           -MD -MF ${kernel_fatbin}.d -MT ${kernel_fatbin}
@@ -41,8 +47,8 @@ set_source_files_properties(
   ${CMAKE_SOURCE_DIR}/src/kernels/image.c PROPERTIES OBJECT_DEPENDS ${kernel_fatbin} COMPILE_DEFINITIONS
                                                      "CENI_KERNELS_FILE=\"${kernel_fatbin}\"")
 
-# Programs that travel share one copy of the image, which would be most of each.
-if(CENOTE_STATIC_DEPS)
+# Tests and benches share one copy of the image, which would be most of each.
+if(CENOTE_TESTS)
   add_library(cenote_image SHARED src/kernels/image.c)
   target_include_directories(cenote_image PRIVATE include src)
   set_target_properties(cenote_image PROPERTIES C_VISIBILITY_PRESET default)
