@@ -1,8 +1,8 @@
 /* Every one of the 2^32 floats through FP16, BF16 and both FP8, saturating and not, against their
  * definition: a code's value from its exponent and mantissa, and between neighbours the middle,
  * ties to the even code. As rounding never goes down when floats go up, the codes of consecutive
- * floats are runs, which the middles delimit; so what is expected is filled in by runs. Without
- * optimisation only blocks around each boundary and every 61st other are taken. */
+ * floats are runs, which the middles delimit; so what is expected is filled in by runs. In debug
+ * builds only blocks around each boundary and every 61st other are taken. */
 #include "cenote/codec.h"
 
 #include <math.h>
@@ -99,9 +99,9 @@ static void expect(const kind *k, uint32_t start, bool saturate, uint32_t *at, u
     }
 }
 
-/* Without optimisation: a block with a boundary of a code that is a power of two, or by number. */
+/* In debug builds: a block with a boundary of a code that is a power of two, or by number. */
 static bool is_taken(const kind *k, uint32_t start) {
-#ifdef __OPTIMIZE__
+#ifndef CENI_DEBUG
     return true;
 #else
     uint32_t size = start & 0x7FFFFFFFu, step = 1u << k->mantissa_bits;
