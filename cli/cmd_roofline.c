@@ -127,7 +127,7 @@ static bool apply_options(arguments *args) {
 /* What stands for the ceiling that is missing, the first one as the library looks for them. */
 static const char *remedy(const cen_work *work) {
     if (work->flops > 0 && work->peak_flops <= 0 &&
-        cen_probe_get_rate(work->device, cen_type_name(work->type)) <= 0) {
+        cen_probe_get_rate(work->device, cen_dtype_name(work->type)) <= 0) {
         return "give --peak-flops";
     }
     for (size_t i = 0; i < work->traffic_count; i++) {
@@ -170,7 +170,7 @@ static int judge(arguments *args) {
 }
 
 int cmd_roofline(int argc, char **argv) {
-    arguments args = {.work = {.size = sizeof args.work, .type = CEN_TYPE_FP32}};
+    arguments args = {.work = {.size = sizeof args.work, .type = CEN_FP32}};
     int status = parse(argc, argv, &args);
     if (!status && args.help) {
         fputs(usage, stdout);

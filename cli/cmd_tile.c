@@ -168,7 +168,7 @@ static int plan(arguments *args) {
 }
 
 int cmd_tile(int argc, char **argv) {
-    arguments args = {.request = {.size = sizeof args.request, .type = CEN_TYPE_BF16}};
+    arguments args = {.request = {.size = sizeof args.request, .type = CEN_BF16}};
     int status = parse(argc, argv, &args);
     if (!status && args.help) {
         fputs(usage, stdout);

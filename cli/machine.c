@@ -33,11 +33,12 @@ bool cli_machine_option(const char *command, int argc, char **argv, int *i, cli_
     return true;
 }
 
-bool cli_type_option(const char *command, int argc, char **argv, int *i, cen_type *type,
+bool cli_type_option(const char *command, int argc, char **argv, int *i, cen_dtype *type,
                      int *status) {
     const char *value = cli_option_value("--dtype", argc, argv, i);
-    if (value && cen_type_find(value, type)) {
-        *status = cli_usage_error(command, "--dtype: %s", cli_reason(cen_log_last_error()));
+    if (value && cen_dtype_find(value, type)) {
+        *status = cli_usage_error(
+            command, "--dtype: '%s' is none of fp32, tf32, fp16, bf16, fp8 and int8", value);
     }
     return value != NULL;
 }

@@ -25,7 +25,7 @@ bool cli_machine_option(const char *command, int argc, char **argv, int *i, cli_
                         int *status);
 
 /* Takes argv[*i] and its value if it is --dtype, in the same way. */
-bool cli_type_option(const char *command, int argc, char **argv, int *i, cen_type *type,
+bool cli_type_option(const char *command, int argc, char **argv, int *i, cen_dtype *type,
                      int *status);
 
 /* Reads the results file that was named, or this machine's own where `wanted` and there is one.

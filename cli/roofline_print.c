@@ -11,7 +11,7 @@ static void print_verdict(const cen_work *work, const cen_roofline_result *r) {
     switch (r->bound) {
     case CEN_BOUND_COMPUTE:
         printf("COMPUTE-BOUND: %s at the ceiling of %s arithmetic\n", cli_time(r->seconds),
-               cen_type_name(work->type));
+               cen_dtype_name(work->type));
         break;
     case CEN_BOUND_MEMORY:
         printf("MEMORY-BOUND: %s at the ceiling of %s\n", cli_time(r->seconds), level->level);
@@ -70,7 +70,7 @@ int roofline_print_json(const cen_work *work, const cen_roofline_result *r) {
         json_pack("{s:s, s:s, s:f, s:f, s:o, s:o, s:s, s:o, s:f, s:f, s:o, s:o, s:o}", "bound",
                   cen_bound_name(r->bound), "level", level->level, "seconds", r->seconds,
                   "intensity", level->intensity, "ridge", known(level->ridge), "flops",
-                  cli_json_count(work->flops), "dtype", cen_type_name(work->type), "peak_flops",
+                  cli_json_count(work->flops), "dtype", cen_dtype_name(work->type), "peak_flops",
                   known(r->peak_flops), "compute_seconds", r->compute_seconds, "memory_seconds",
                   r->memory_seconds, "latency_seconds", known(r->latency_seconds), "levels", levels,
                   "device", named ? json_string(work->device->name) : json_null()));

@@ -79,7 +79,7 @@ int tile_print_json(const cen_tile_request *r, const cen_tile_map *m) {
     return cli_json_print(
         "tile", json_pack("{s:I, s:I, s:I, s:s, s:i, s:i, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
                           "m", (json_int_t)r->m, "n", (json_int_t)r->n, "k", (json_int_t)r->k,
-                          "dtype", cen_type_name(m->type), "sm", (int)m->sm, "multiprocessors",
+                          "dtype", cen_dtype_name(m->type), "sm", (int)m->sm, "multiprocessors",
                           (int)m->multiprocessors, "l2_bytes", (json_int_t)m->l2_bytes, "tile",
                           tile_json(m), "flops", cli_json_count(m->flops), "peak_flops",
                           known(m->peak_flops), "bandwidth", known(m->bandwidth), "fused",

@@ -12,7 +12,7 @@ static bool is_one_plan(const cen_tile_map *m) {
 
 static void print_head(const cen_tile_request *r, const cen_tile_map *m) {
     printf("%s x %s of %s, sm_%u: %u multiprocessors, L2 of %.4g MiB\n", cli_grouped(r->m),
-           cli_grouped(r->k), cen_type_name(m->type), m->sm, m->multiprocessors,
+           cli_grouped(r->k), cen_dtype_name(m->type), m->sm, m->multiprocessors,
            (double)m->l2_bytes / (1 << 20));
     if (m->has_product) {
         printf("tile %ux%ux%u, %u stage%s, %u warp%s that multipl%s\n", m->bm, m->bn, m->bk,

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cenote/dtype.h"
 #include "cenote/probe.h"
 #include "cenote/status.h"
 
@@ -99,32 +100,6 @@ typedef struct cen_banks_remedy {
  * walk without a conflict gets pad 0 and a swizzle of 0 bits. Errors as cen_banks_judge's. */
 CEN_API cen_status cen_banks_find_remedy(const cen_banks_tile *tile, cen_banks_remedy *remedy);
 
-/* Types of numbers
- *
- * Name in outputs and in the results of a probe, and bytes, in one place. tf32 is 4 bytes in memory
- * and multiplied on tensor cores; fp32 is multiplied on the ordinary ones. */
-#define CEN_TYPE_MAP(X)                                                                            \
-    X(FP32, 0, "fp32", 4)                                                                          \
-    X(TF32, 1, "tf32", 4)                                                                          \
-    X(FP16, 2, "fp16", 2)                                                                          \
-    X(BF16, 3, "bf16", 2)                                                                          \
-    X(FP8, 4, "fp8", 1)                                                                            \
-    X(INT8, 5, "int8", 1)
-
-typedef enum cen_type {
-#define CEN_TYPE_ENUM(name, value, text, bytes) CEN_TYPE_##name = (value),
-    CEN_TYPE_MAP(CEN_TYPE_ENUM)
-#undef CEN_TYPE_ENUM
-} cen_type;
-
-/* The type of a name, also as frameworks write it ("float16", "bfloat16", "f32"), in lower case.
- * CEN_ERR_NOT_FOUND: no type has it. */
-CEN_API cen_status cen_type_find(const char *name, cen_type *type);
-/* "fp32", ...; "?" for another value. */
-CEN_API const char *cen_type_name(cen_type type);
-/* Bytes of one number; 0 for another value. */
-CEN_API uint32_t cen_type_bytes(cen_type type);
-
 /* Roofline
  *
  * Work of F operations that moves B bytes to and from a level takes at least F / peak and at least
@@ -156,7 +131,7 @@ typedef struct cen_work {
     size_t size;
     double flops;                   /* operations; 0: it only moves bytes */
     double peak_flops;              /* operations a second; 0: the device's rate of `type` */
-    cen_type type;                  /* for that rate alone */
+    cen_dtype type;                 /* for that rate alone */
     const cen_traffic *traffic;     /* a level each */
     size_t traffic_count;           /* 1 to CEN_ROOFLINE_LEVELS */
     const cen_probe_device *device; /* ceilings as measured; NULL: all are given above */
@@ -209,7 +184,8 @@ CEN_API const char *cen_tile_level_name(cen_tile_level level);
 typedef struct cen_tile_request {
     size_t size;
     uint64_t m, n, k; /* rows, the columns of a "linear" without a number, columns of the input */
-    cen_type type;    /* of all operands and results; sums are of 4 bytes */
+    cen_dtype type;   /* of all operands and results: fp32, tf32, fp16, bf16, fp8 or int8; sums
+                         are of 4 bytes */
     /* Operations after each other, by commas, in any case of letters: "linear 4096, bias, gelu,
      * linear 1024". linear: a product with a weight of that many columns; bias, scale: with one
      * number a column; residual: with a tensor of its own; relu, gelu. NULL: "linear". */
@@ -277,7 +253,7 @@ typedef struct cen_tile_plan {
 } cen_tile_plan;
 
 typedef struct cen_tile_map {
-    cen_type type;
+    cen_dtype type;
     uint32_t sm, bm, bn, bk, stages, warps, multiprocessors;
     uint64_t l2_bytes;
     bool has_product; /* else no tile is used */

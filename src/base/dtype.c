@@ -17,6 +17,16 @@ static const struct {
 
 enum { TYPES = sizeof types / sizeof *types };
 
+static const struct {
+    const char *name;
+    cen_dtype dtype;
+} others[] = {
+    {"f64", CEN_FP64},        {"float64", CEN_FP64},  {"double", CEN_FP64},  {"f32", CEN_FP32},
+    {"float32", CEN_FP32},    {"float", CEN_FP32},    {"f16", CEN_FP16},     {"float16", CEN_FP16},
+    {"half", CEN_FP16},       {"bfloat16", CEN_BF16}, {"fp8", CEN_FP8_E4M3}, {"f8", CEN_FP8_E4M3},
+    {"float8", CEN_FP8_E4M3}, {"i8", CEN_INT8},
+};
+
 uint32_t cen_dtype_bits(cen_dtype dtype) {
     for (size_t i = 0; i < TYPES; i++) {
         if (types[i].dtype == dtype) {
@@ -42,6 +52,12 @@ cen_status cen_dtype_find(const char *name, cen_dtype *dtype) {
     for (size_t i = 0; i < TYPES; i++) {
         if (!strcmp(types[i].name, name)) {
             *dtype = types[i].dtype;
+            return CEN_OK;
+        }
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (!strcmp(others[i].name, name)) {
+            *dtype = others[i].dtype;
             return CEN_OK;
         }
     }

@@ -4,6 +4,9 @@
 
 #include "cenote/roofline.h"
 
+/* Bytes of an element that is multiplied; 0: of another type, or none. */
+uint32_t ceni_multiplied_bytes(cen_dtype dtype);
+
 /* Banks, of tiles and accesses that were checked (banks.c, banks_search.c). */
 cen_bank_access ceni_banks_count(const uint32_t *offsets, uint32_t lanes, uint32_t bytes);
 uint64_t ceni_banks_accesses(const cen_banks_tile *tile);

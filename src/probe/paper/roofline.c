@@ -94,10 +94,10 @@ cen_status cen_roofline_judge(const cen_work *work, cen_roofline_result *result)
     if (work->flops > 0) {
         r.peak_flops = work->peak_flops > 0
                            ? work->peak_flops
-                           : cen_probe_get_rate(work->device, cen_type_name(work->type));
+                           : cen_probe_get_rate(work->device, cen_dtype_name(work->type));
         if (r.peak_flops <= 0) {
             return ceni_fail(CEN_ERR_NOT_FOUND, "cen_roofline_judge: no rate of %s is known",
-                             cen_type_name(work->type));
+                             cen_dtype_name(work->type));
         }
         r.compute_seconds = work->flops / r.peak_flops;
     }

@@ -201,15 +201,31 @@ static cen_status check_fit(const ceni_block *b, uint64_t shared) {
     return CEN_OK;
 }
 
+uint32_t ceni_multiplied_bytes(cen_dtype dtype) {
+    switch (dtype) {
+    case CEN_FP32:
+    case CEN_TF32:
+    case CEN_FP16:
+    case CEN_BF16:
+    case CEN_FP8_E4M3:
+    case CEN_FP8_E5M2:
+    case CEN_INT8:
+        return cen_dtype_bits(dtype) / 8;
+    default:
+        return 0;
+    }
+}
+
 cen_status ceni_block_make(const cen_tile_request *r, uint64_t widest, uint32_t units,
                            ceni_block *b) {
-    *b = (ceni_block){.sm = ceni_sm_find(r->sm ? r->sm : 90), .elem = cen_type_bytes(r->type)};
-    if (b->sm->sm == 80 && r->type == CEN_TYPE_FP8) {
+    *b = (ceni_block){.sm = ceni_sm_find(r->sm ? r->sm : 90),
+                      .elem = ceni_multiplied_bytes(r->type)};
+    if (b->sm->sm == 80 && (r->type == CEN_FP8_E4M3 || r->type == CEN_FP8_E5M2)) {
         return ceni_fail(CEN_ERR_UNSUPPORTED, "sm_80 does not multiply fp8");
     }
-    b->math = r->type == CEN_TYPE_FP32 ? CENI_MATH_CORES
-              : b->sm->sm == 80        ? CENI_MATH_MMA
-                                       : CENI_MATH_WGMMA;
+    b->math = r->type == CEN_FP32 ? CENI_MATH_CORES
+              : b->sm->sm == 80   ? CENI_MATH_MMA
+                                  : CENI_MATH_WGMMA;
     b->step = b->math == CENI_MATH_CORES ? 1 : 32 / b->elem;
     choose_tile(r, widest, units, b);
     cen_status status = check_tile(b);

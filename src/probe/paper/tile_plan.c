@@ -153,8 +153,11 @@ static cen_status check(const cen_tile_request *r) {
     if (!r->m || !r->n || !r->k || r->m > INT32_MAX || r->n > INT32_MAX || r->k > INT32_MAX) {
         return ceni_fail(CEN_ERR_INVALID, "cen_tile_make: m, n and k are from 1 to 2147483647");
     }
-    if (!cen_type_bytes(r->type)) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_tile_make: no type %d", (int)r->type);
+    if (!ceni_multiplied_bytes(r->type)) {
+        return ceni_fail(
+            CEN_ERR_INVALID,
+            "cen_tile_make: type %s (%d) is none of fp32, tf32, fp16, bf16, fp8 and int8",
+            cen_dtype_name(r->type), (int)r->type);
     }
     if (r->sm && !ceni_sm_find(r->sm)) {
         return ceni_fail(CEN_ERR_INVALID, "cen_tile_make: sm_%u is neither sm_80 nor sm_90", r->sm);
@@ -201,7 +204,7 @@ static cen_status settle(const cen_tile_request *r, ceni_tile *t) {
                   : l2 && l2->capacity_bytes ? l2->capacity_bytes
                                              : sm->l2_bytes;
     t->peak_flops =
-        r->peak_flops > 0 ? r->peak_flops : cen_probe_get_rate(r->device, cen_type_name(r->type));
+        r->peak_flops > 0 ? r->peak_flops : cen_probe_get_rate(r->device, cen_dtype_name(r->type));
     t->bandwidth = r->bandwidth > 0 ? r->bandwidth : memory ? memory->bandwidth_gbps * 1e9 : 0;
     return CEN_OK;
 }

@@ -88,6 +88,9 @@ static void types_have_names(void **state) {
         assert_int_equal(found, all[i]);
     }
     cen_dtype found = CEN_FP16;
+    assert_int_equal(cen_dtype_find("bfloat16", &found), CEN_OK);
+    assert_int_equal(found, CEN_BF16);
+    found = CEN_FP16;
     assert_int_equal(cen_dtype_find("fp17", &found), CEN_ERR_NOT_FOUND);
     assert_int_equal(cen_dtype_find(NULL, &found), CEN_ERR_INVALID);
     assert_int_equal(cen_dtype_find("bf16", NULL), CEN_ERR_INVALID);

@@ -3,6 +3,7 @@
 #include "base/fault.h"
 #include "cenote/log.h"
 #include "cenote/roofline.h"
+#include "probe/paper/paper.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -88,10 +89,12 @@ static uint64_t best_rectangle(const cen_tile_request *r, uint64_t places, uint3
 }
 
 static cen_tile_request random_product(void) {
+    static const cen_dtype types[] = {CEN_FP32, CEN_TF32,     CEN_FP16,
+                                      CEN_BF16, CEN_FP8_E4M3, CEN_INT8};
     static const uint32_t edges[] = {64, 128, 192, 256};
     cen_tile_request r = {.size = sizeof r, .m = 1 + below(1500), .n = 1 + below(1500)};
-    r.k = 1 + below(300), r.type = (cen_type)below(6), r.sm = below(2) ? 80 : 90;
-    if (r.type == CEN_TYPE_FP8) {
+    r.k = 1 + below(300), r.type = types[below(6)], r.sm = below(2) ? 80 : 90;
+    if (r.type == CEN_FP8_E4M3) {
         r.sm = 90;
     }
     r.bm = edges[below(3)], r.bn = edges[below(2)], r.bk = 32 * (1 + below(2)), r.stages = 2;
@@ -102,7 +105,7 @@ static cen_tile_request random_product(void) {
 static void products_are_as_counted(void **state) {
     for (int round = 0; round < 300; round++) {
         cen_tile_request r = random_product();
-        uint32_t elem = cen_type_bytes(r.type);
+        uint32_t elem = ceni_multiplied_bytes(r.type);
         cen_tile_map *map = make(&r);
         const cen_tile_kernel *k = map->fused.kernels;
         counts c = count_blocks(&r, elem);
@@ -127,21 +130,21 @@ static void products_are_as_counted(void **state) {
 static void residents_follow_the_published_limits(void **state) {
     static const struct {
         uint32_t sm;
-        cen_type type;
+        cen_dtype type;
         uint32_t bm, bn, bk, stages, warps, threads, registers, shared, resident;
         const char *limit;
     } known[] = {
         /* The usual kernels: 8 x 8 sums a thread; 64 x 32 a warp; two warpgroups of 64 x 256. */
-        {80, CEN_TYPE_FP32, 128, 128, 8, 2, 8, 256, 128, 16384, 2, "registers"},
-        {80, CEN_TYPE_BF16, 128, 128, 32, 4, 8, 256, 152, 65536, 1, "registers"},
-        {80, CEN_TYPE_BF16, 64, 64, 32, 3, 4, 128, 104, 24576, 4, "registers"},
-        {80, CEN_TYPE_FP32, 128, 128, 32, 5, 8, 256, 128, 163840, 1, "shared memory"},
-        {90, CEN_TYPE_BF16, 128, 256, 64, 4, 8, 384, 168, 196672, 1, "registers"},
-        {90, CEN_TYPE_BF16, 64, 64, 64, 6, 4, 256, 72, 98400, 2, "shared memory"},
-        {90, CEN_TYPE_FP32, 16, 16, 16, 1, 1, 32, 56, 2048, 32, "blocks"},
+        {80, CEN_FP32, 128, 128, 8, 2, 8, 256, 128, 16384, 2, "registers"},
+        {80, CEN_BF16, 128, 128, 32, 4, 8, 256, 152, 65536, 1, "registers"},
+        {80, CEN_BF16, 64, 64, 32, 3, 4, 128, 104, 24576, 4, "registers"},
+        {80, CEN_FP32, 128, 128, 32, 5, 8, 256, 128, 163840, 1, "shared memory"},
+        {90, CEN_BF16, 128, 256, 64, 4, 8, 384, 168, 196672, 1, "registers"},
+        {90, CEN_BF16, 64, 64, 64, 6, 4, 256, 72, 98400, 2, "shared memory"},
+        {90, CEN_FP32, 16, 16, 16, 1, 1, 32, 56, 2048, 32, "blocks"},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        cen_tile_request r = {.size = sizeof r, .m = 4096, .n = 4096, .k = 4096};
+        cen_tile_request r = {.size = sizeof r, .m = 4096, .n = 4096, .k = 4096, .type = CEN_FP32};
         r.sm = known[i].sm, r.type = known[i].type, r.warps = known[i].warps;
         r.bm = known[i].bm, r.bn = known[i].bn, r.bk = known[i].bk, r.stages = known[i].stages;
         cen_tile_map *map = make(&r);
@@ -159,7 +162,7 @@ static void residents_follow_the_published_limits(void **state) {
 
 /* The traffic on the chip of one block of a tile, counted by hand. */
 static void on_chip_traffic_by_hand(void **state) {
-    cen_tile_request r = {.size = sizeof r, .m = 128, .n = 128, .k = 64, .type = CEN_TYPE_BF16};
+    cen_tile_request r = {.size = sizeof r, .m = 128, .n = 128, .k = 64, .type = CEN_BF16};
     r.bm = r.bn = 128, r.bk = 32, r.stages = 2, r.warps = 8, r.sm = 80;
     cen_tile_map *map = make(&r);
     double loads = 2 * 128 * 64 * 2;
@@ -169,7 +172,7 @@ static void on_chip_traffic_by_hand(void **state) {
     assert_true(map->fused.bytes[CEN_TILE_REGISTERS] ==
                 128.0 * 128 * 4 * 8 + 8 * (64.0 * 32 / 8 + 64.0 * 32 / 16) * 64 * 2);
     cen_tile_free(map);
-    r.type = CEN_TYPE_FP32;
+    r.type = CEN_FP32;
     map = make(&r);
     assert_true(map->fused.bytes[CEN_TILE_REGISTERS] == 128.0 * 128 * 64 * 16);
     cen_tile_free(map);
@@ -185,7 +188,7 @@ static void fusing_saves_the_intermediates(void **state) {
         cen_tile_request r = random_product();
         r.chain = chain;
         cen_tile_map *map = make(&r);
-        double tensor = (double)r.m * (double)r.n * cen_type_bytes(r.type);
+        double tensor = (double)r.m * (double)r.n * ceni_multiplied_bytes(r.type);
         double each = r.l2_bytes > 1 ? 1 : 2; /* written, and read where L2 does not hold it */
         assert_int_equal(map->fused.count, 1);
         assert_int_equal(map->unfused.count, 1 + steps[which]);
@@ -215,7 +218,7 @@ static cen_tile_level level_of(const cen_tile_map *map, const char *name) {
 }
 
 static void narrow_products_go_together(void **state) {
-    cen_tile_request r = {.size = sizeof r, .m = 4096, .n = 128, .k = 64, .type = CEN_TYPE_BF16};
+    cen_tile_request r = {.size = sizeof r, .m = 4096, .n = 128, .k = 64, .type = CEN_BF16};
     r.bm = 128, r.bn = 128, r.bk = 64, r.stages = 2;
     r.chain = "linear 128, relu, linear 64";
     cen_tile_map *map = make(&r);
@@ -247,7 +250,7 @@ static void narrow_products_go_together(void **state) {
 /* Rows of two products' inputs are alive at once, and a weight that L2 does not hold is read by
  * each wave again. */
 static void three_products_go_together(void **state) {
-    cen_tile_request r = {.size = sizeof r, .m = 4096, .n = 128, .k = 64, .type = CEN_TYPE_BF16};
+    cen_tile_request r = {.size = sizeof r, .m = 4096, .n = 128, .k = 64, .type = CEN_BF16};
     r.bm = 128, r.bn = 128, r.bk = 64, r.stages = 2, r.multiprocessors = 3, r.l2_bytes = 1;
     r.chain = "linear 128, linear 256, linear 64";
     cen_tile_map *map = make(&r);
@@ -265,8 +268,8 @@ static void three_products_go_together(void **state) {
 static void ceilings_give_bounds(void **state) {
     cen_probe *probe = NULL;
     assert_int_equal(cen_probe_load(TEST_DATA "/probe/gpu.json", &probe), CEN_OK);
-    cen_tile_request r = {.size = sizeof r, .m = 8448, .n = 8192, .k = 8192};
-    r.type = CEN_TYPE_BF16;
+    cen_tile_request r = {.size = sizeof r, .m = 8448, .n = 8192, .k = 8192, .type = CEN_FP32};
+    r.type = CEN_BF16;
     cen_tile_map *map = make(&r);
     assert_false(map->fused.judged);
     assert_true(map->fused.kernels[0].balance > 100);
@@ -304,23 +307,26 @@ static void fails(cen_tile_request r, cen_status status, const char *words) {
 }
 
 static void refuses_what_is_off(void **state) {
-    const cen_tile_request good = {.size = sizeof good, .m = 64, .n = 64, .k = 64};
+    const cen_tile_request good = {
+        .size = sizeof good, .m = 64, .n = 64, .k = 64, .type = CEN_FP32};
     cen_tile_request r = good;
     r.size = 1;
     fails(r, CEN_ERR_INVALID, "request->size");
     r = good, r.k = 0;
     fails(r, CEN_ERR_INVALID, "1 to 2147483647");
-    r = good, r.type = (cen_type)9;
-    fails(r, CEN_ERR_INVALID, "no type 9");
+    r = good, r.type = CEN_INT64;
+    fails(r, CEN_ERR_INVALID, "type int64 (9) is none of fp32");
+    r = good, r.type = (cen_dtype)0;
+    fails(r, CEN_ERR_INVALID, "type ? (0) is none of fp32");
     r = good, r.sm = 70;
     fails(r, CEN_ERR_INVALID, "sm_70");
-    r = good, r.sm = 80, r.type = CEN_TYPE_FP8;
+    r = good, r.sm = 80, r.type = CEN_FP8_E4M3;
     fails(r, CEN_ERR_UNSUPPORTED, "fp8");
     r = good, r.bm = 64;
     fails(r, CEN_ERR_INVALID, "tile 64x0x0");
-    r = good, r.type = CEN_TYPE_BF16, r.bm = 96, r.bn = 64, r.bk = 32;
+    r = good, r.type = CEN_BF16, r.bm = 96, r.bn = 64, r.bk = 32;
     fails(r, CEN_ERR_INVALID, "multiples of 64x8x16");
-    r = good, r.type = CEN_TYPE_BF16, r.bm = 256, r.bn = 256, r.bk = 128, r.stages = 4;
+    r = good, r.type = CEN_BF16, r.bm = 256, r.bn = 256, r.bk = 128, r.stages = 4;
     fails(r, CEN_ERR_INVALID, "a block of sm_90 has at most 232448");
     r = good, r.warps = 7;
     fails(r, CEN_ERR_INVALID, "7 warps");
@@ -353,7 +359,7 @@ static void reads_chains(void **state) {
         {"bias 4", "only linear takes a number"},
         {"linear 000000000000000000000000000001", "item 1 is too long"},
     };
-    cen_tile_request r = {.size = sizeof r, .m = 64, .n = 64, .k = 64};
+    cen_tile_request r = {.size = sizeof r, .m = 64, .n = 64, .k = 64, .type = CEN_FP32};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         r.chain = bad[i].chain;
         fails(r, CEN_ERR_INVALID, bad[i].words);
