@@ -10,7 +10,10 @@
 #include "base/mem.h"
 #include "codec/codec.h"
 
-#define OCTAVES_SEARCHED 12 /* below the largest size, for the least squared error */
+/* For the least squared error: how far below the largest size, and where no bins are filled, as in
+ * the tail of few elements, each so many-th. */
+#define OCTAVES_SEARCHED 12
+#define EMPTY_APART      16
 
 /* The size above which a bin's elements are cut off when it is the last one kept. */
 static float upper_edge(size_t bin, float amax) {
@@ -39,13 +42,12 @@ static float percentile_of(const cen_calibration *c, double percentile, float am
  * those before. */
 typedef struct filled {
     size_t count;
-    size_t *bin;
+    size_t last; /* of the bins */
     float *x;
     double *n, *before;
 } filled;
 
 static void filled_free(filled *f) {
-    ceni_free(f->bin);
     ceni_free(f->x);
     ceni_free(f->n);
     ceni_free(f->before);
@@ -56,11 +58,10 @@ static bool filled_make(const cen_calibration *c, float amax, filled *f) {
     for (size_t i = 0; i < CENI_CALIBRATE_BINS; i++) {
         count += c->state.bins[i] != 0;
     }
-    *f = (filled){.bin = ceni_malloc(count * sizeof *f->bin),
-                  .x = ceni_malloc(count * sizeof *f->x),
+    *f = (filled){.x = ceni_malloc(count * sizeof *f->x),
                   .n = ceni_malloc(count * sizeof *f->n),
                   .before = ceni_malloc(count * sizeof *f->before)};
-    if (!f->bin || !f->x || !f->n || !f->before) {
+    if (!f->x || !f->n || !f->before) {
         filled_free(f);
         return false;
     }
@@ -70,7 +71,7 @@ static bool filled_make(const cen_calibration *c, float amax, filled *f) {
             uint32_t half = 1u << (CENI_CALIBRATE_SHIFT - 1);
             float middle = ceni_float_of(((uint32_t)i << CENI_CALIBRATE_SHIFT) | half);
             float x = middle < amax ? middle : amax;
-            f->bin[f->count] = i;
+            f->last = i;
             f->x[f->count] = x;
             f->n[f->count] = (double)c->state.bins[i];
             f->before[f->count++] = before;
@@ -139,9 +140,10 @@ cen_status ceni_calibration_mse(const cen_calibration *c, cen_dtype kind, float 
     }
     float best = amax;
     double least = INFINITY;
-    for (size_t i = 0; i < f.count; i++) {
-        float t = upper_edge(f.bin[i], amax);
-        if (t >= amax * (1.0f / (1 << OCTAVES_SEARCHED))) {
+    for (size_t i = 0; i <= f.last; i++) {
+        float t = upper_edge(i, amax);
+        bool asked = c->state.bins[i] || i % EMPTY_APART == 0;
+        if (asked && t >= amax * (1.0f / (1 << OCTAVES_SEARCHED))) {
             double error = error_of(&f, kind, t);
             if (error < least) {
                 least = error;
