@@ -105,9 +105,10 @@ for wanted in "${stages[@]}"; do
             echo "$wanted: skipped: no compute-sanitizer here"
             continue
         fi
+        # Races are a matter of kernels, and of the suites that are about them.
+        kernels='work|kernel|compute|product|conv|codec|calibrate|precision'
         for name in $(suites); do
-            # Races are a matter of kernels, and of the suites that are about them.
-            [ "$wanted" = memcheck ] || [[ $name == *work* || $name == *kernel* ]] || continue
+            [ "$wanted" = memcheck ] || [[ $name =~ $kernels ]] || continue
             # This one leaves no memory on the GPU, of which the sanitizer needs some for itself.
             [ "$name" != test_global_random ] || continue
             # The suites provoke driver errors on purpose: only what kernels and copies do is judged.
