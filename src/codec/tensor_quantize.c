@@ -31,6 +31,9 @@ static cen_status check_codec(const cen_quantize_options *o) {
     if (!status && !ceni_quantized_fits(&o->codec)) {
         return ceni_fail(CEN_ERR_INVALID, "options.codec has scales neither by rows nor by groups");
     }
+    if (!status && o->codec.scales_given) {
+        return ceni_fail(CEN_ERR_INVALID, "options.codec.scales_given is set, and none are given");
+    }
     if ((!o->include && o->include_count) || (!o->exclude && o->exclude_count)) {
         return ceni_fail(CEN_ERR_INVALID, "options.%s is NULL", o->include ? "exclude" : "include");
     }
