@@ -11,7 +11,7 @@
 enum { PATTERNS = 64 };
 
 typedef struct arguments {
-    const char *in, *out, *format;
+    const char *in, *out, *format, *calibrate;
     uint64_t group, top;
     cen_quantize_options options;
     const char *include[PATTERNS], *exclude[PATTERNS];
@@ -20,8 +20,8 @@ typedef struct arguments {
 
 static const char usage[] =
     "usage: cenote quantize IN -o OUT [--format FORMAT] [--group N] [--asymmetric]\n"
-    "                       [--budget LIMITS] [--include PATTERN] [--exclude PATTERN]\n"
-    "                       [--top N] [--json]\n"
+    "                       [--calibrate METHOD] [--budget LIMITS] [--include PATTERN]\n"
+    "                       [--exclude PATTERN] [--top N] [--json]\n"
     "\n"
     "Writes the tensors of the safetensors file IN, or of all files of its index, in fewer bits "
     "to\n"
@@ -33,6 +33,10 @@ static const char usage[] =
     "                     2:4_bf16, 2:4_int8, lossless_bf16; none: what is encoded is decoded\n"
     "  --group N          a scale for each N elements of a row, 32, 64 or 128; not for each row\n"
     "  --asymmetric       zero points, too; int8, int4 and 2:4_int8\n"
+    "  --calibrate METHOD how far a tensor's scales reach: minmax (if not given): to its largest\n"
+    "                     element; percentile, or percentile=P (99.99), entropy, mse: to a "
+    "threshold,\n"
+    "                     found on the tensor itself, and what is beyond is cut off\n"
     "  --budget LIMITS    such as sqnr=30 or sqnr=30,cosine=0.999,max-error=0.01 (of the largest\n"
     "                     element): a tensor over it gets a wider format, or stays as it is\n"
     "  --include PATTERN  only tensors whose name fits, as 'model.layers.*'; may be repeated\n"
@@ -92,6 +96,35 @@ static int parse_budget(const char *value, cen_codec_budget *budget) {
     return CLI_OK;
 }
 
+static int parse_calibrate(const char *value, arguments *args) {
+    static const char *const names[] = {[CEN_THRESHOLD_MAX] = "minmax",
+                                        [CEN_THRESHOLD_PERCENTILE] = "percentile",
+                                        [CEN_THRESHOLD_ENTROPY] = "entropy",
+                                        [CEN_THRESHOLD_MSE] = "mse"};
+    cen_quantize_options *o = &args->options;
+    char *end = NULL;
+    o->percentile = 99.99;
+    if (!strncmp(value, "percentile=", 11)) {
+        o->percentile = strtod(value + 11, &end);
+        o->threshold = CEN_THRESHOLD_PERCENTILE;
+        args->calibrate = value;
+        if (end != value + 11 && !*end && o->percentile > 0 && o->percentile <= 100) {
+            return CLI_OK;
+        }
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (!strcmp(value, names[i])) {
+            o->threshold = (cen_threshold)i;
+            args->calibrate = i ? names[i] : NULL;
+            return CLI_OK;
+        }
+    }
+    return cli_usage_error("quantize",
+                           "--calibrate is minmax, percentile, percentile=P (over 0 to 100), "
+                           "entropy or mse, not '%s'",
+                           value);
+}
+
 static int parse_one(int argc, char **argv, int *i, arguments *args) {
     cen_quantize_options *o = &args->options;
     const char *value;
@@ -109,6 +142,8 @@ static int parse_one(int argc, char **argv, int *i, arguments *args) {
         return cli_whole_option("quantize", "--group", value, 1, 128, &args->group);
     } else if ((value = cli_option_value("--budget", argc, argv, i))) {
         return parse_budget(value, &o->budget);
+    } else if ((value = cli_option_value("--calibrate", argc, argv, i))) {
+        return parse_calibrate(value, args);
     } else if ((value = cli_option_value("--include", argc, argv, i))) {
         return add_pattern("--include", value, args->include, &o->include_count);
     } else if ((value = cli_option_value("--exclude", argc, argv, i))) {
@@ -133,8 +168,9 @@ static bool is_none(const arguments *args) {
 static int choose_codec(arguments *args) {
     cen_codec *codec = &args->options.codec;
     if (is_none(args)) {
-        return args->group || args->asymmetric
-                   ? cli_usage_error("quantize", "--format none takes no --group or --asymmetric")
+        return args->group || args->asymmetric || args->calibrate
+                   ? cli_usage_error("quantize",
+                                     "--format none takes no --group, --asymmetric or --calibrate")
                    : CLI_OK;
     }
     if (cen_codec_format_find(args->format, &codec->format)) {
@@ -144,8 +180,18 @@ static int choose_codec(arguments *args) {
     cen_dtype dtype = cen_codec_format_dtype(codec->format);
     bool scaled =
         dtype == CEN_INT8 || dtype == CEN_INT4 || dtype == CEN_FP8_E4M3 || dtype == CEN_FP8_E5M2;
-    if (!scaled && (args->group || args->asymmetric)) {
-        return cli_usage_error("quantize", "%s has no scales: it takes no --group or --asymmetric",
+    if (!scaled && (args->group || args->asymmetric || args->calibrate)) {
+        return cli_usage_error("quantize",
+                               "%s has no scales: it takes no --group, --asymmetric or --calibrate",
+                               args->format);
+    }
+    if (args->calibrate && args->asymmetric) {
+        return cli_usage_error("quantize", "--calibrate %s is of scales without --asymmetric",
+                               args->calibrate);
+    }
+    if (args->options.threshold == CEN_THRESHOLD_ENTROPY && dtype != CEN_INT8 &&
+        dtype != CEN_INT4) {
+        return cli_usage_error("quantize", "--calibrate entropy is of int8 and int4, not of %s",
                                args->format);
     }
     if (args->group && args->group != 32 && args->group != 64 && args->group != 128) {
@@ -245,6 +291,7 @@ static uint64_t bytes_of(const char *path) {
 
 static int run(arguments *args, const cen_tensors *in) {
     quantize_result result = {.codec = is_none(args) ? NULL : &args->options.codec,
+                              .calibrate = args->calibrate,
                               .count = cen_tensors_count(in)};
     char reason[1024];
     result.rows = calloc(result.count ? result.count : 1, sizeof *result.rows);

@@ -81,10 +81,11 @@ void quantize_print(const quantize_result *r, size_t top) {
         after += r->rows[i].bytes;
     }
     const char *scales = r->codec ? scales_of(r->codec, text) : NULL;
-    printf("%s -> %s: %s%s%s%s\n", r->in, r->out,
+    printf("%s -> %s: %s%s%s%s%s%s\n", r->in, r->out,
            r->codec ? cen_codec_format_name(r->codec->format) : "decoded",
            scales ? ", a scale each " : "", scales ? scales : "",
-           r->codec && r->codec->asymmetric ? ", zero points" : "");
+           r->codec && r->codec->asymmetric ? ", zero points" : "", r->calibrate ? ", cut by " : "",
+           r->calibrate ? r->calibrate : "");
     printf("  %zu of %zu tensors %s\n", made, r->count, r->codec ? "encoded" : "decoded");
     printf("  tensors %s -> %s bytes, %.1f %%\n", cli_grouped(before), cli_grouped(after),
            share(after, before));
@@ -108,13 +109,14 @@ static json_t *report_json(const cen_codec_report *r) {
 static json_t *row_json(const quantize_result *r, const cen_quantize_row *row) {
     char text[32];
     const char *scales = row->kept ? NULL : scales_of(&row->codec, text);
-    return json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:o}", "name", row->tensor->name, "kept",
-                     row->kept ? json_string(row->kept) : json_null(), "format",
-                     row->kept ? json_null()
-                               : json_string(cen_codec_format_name(row->codec.format)),
-                     "scales", scales ? json_string(scales) : json_null(), "bytes_before",
-                     (json_int_t)row->tensor->bytes, "bytes_after", (json_int_t)row->bytes, "error",
-                     row->kept || !r->codec ? json_null() : report_json(&row->report));
+    return json_pack(
+        "{s:s, s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "name", row->tensor->name, "kept",
+        row->kept ? json_string(row->kept) : json_null(), "format",
+        row->kept ? json_null() : json_string(cen_codec_format_name(row->codec.format)), "scales",
+        scales ? json_string(scales) : json_null(), "threshold",
+        row->threshold > 0 ? json_real((double)row->threshold) : json_null(), "bytes_before",
+        (json_int_t)row->tensor->bytes, "bytes_after", (json_int_t)row->bytes, "error",
+        row->kept || !r->codec ? json_null() : report_json(&row->report));
 }
 
 int quantize_print_json(const quantize_result *r) {
@@ -123,8 +125,9 @@ int quantize_print_json(const quantize_result *r) {
         cli_json_append(&list, row_json(r, &r->rows[i]));
     }
     return cli_json_print(
-        "quantize", json_pack("{s:s, s:s, s:s, s:I, s:I, s:o}", "in", r->in, "out", r->out,
+        "quantize", json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:o}", "in", r->in, "out", r->out,
                               "format", r->codec ? cen_codec_format_name(r->codec->format) : "none",
+                              "calibrate", r->calibrate ? r->calibrate : "minmax",
                               "file_bytes_before", (json_int_t)r->file_before, "file_bytes_after",
                               (json_int_t)r->file_after, "tensors", list));
 }

@@ -57,6 +57,7 @@ int compare_print_json(const compare_result *result);
 typedef struct quantize_result {
     char in[CLI_NAME], out[CLI_NAME];
     const cen_codec *codec; /* NULL: decoded */
+    const char *calibrate;  /* how thresholds were found; NULL: there are none */
     cen_quantize_row *rows;
     size_t count;
     uint64_t file_before, file_after; /* bytes of the files */

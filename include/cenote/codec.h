@@ -18,6 +18,8 @@
  *                r = 1 / s, z = -H - (lo * r rounded)         H: 128 INT8, 8 INT4
  *                q = (x * r rounded) + z, cut to -H..H-1      decoded: (q - z) * s
  *
+ * With scales_given s (and z) are the caller's, and what lies beyond Q * s is cut or overflows.
+ *
  * "Rounded" is to the nearest integer, ties to even. A decoded value beyond FP32's largest is that
  * one. A unit of zeros has s = 2^-126 and decodes to zeros; s is never 0, infinite or NaN.
  * NaN becomes 0 in INT formats and NaN in all others; an infinity never enters a scale, and is cut
@@ -87,6 +89,9 @@ typedef struct cen_codec {
     cen_codec_overflow overflow;
     bool asymmetric;   /* INT8, INT4 and 2:4 of INT8: zero points, too */
     bool refuse_dense; /* 2:4: more than two nonzeros of four are an error, not pruned */
+    /* Encoding reads parts->scales (asymmetric: and zeros), where a calibrated threshold / Q clips;
+     * it makes none. A scale is finite and at least 2^-126, a zero point within the range of q. */
+    bool scales_given;
 } cen_codec;
 
 /* Bytes of each part of an encoded matrix; 0 where there is none. */
@@ -114,7 +119,8 @@ typedef struct cen_codec_sums {
     uint64_t count;       /* elements, all of them */
     uint64_t nan;         /* x was NaN */
     uint64_t infinite;    /* x was an infinity */
-    uint64_t saturated;   /* x, finite or infinite, was cut to the end of the range */
+    uint64_t saturated;   /* x, finite or infinite, was cut to the end of the range; asymmetric:
+                             only if infinite, or, with scales_given, if q was cut */
     uint64_t overflowed;  /* x was finite, and y is an infinity or NaN */
     uint64_t underflowed; /* x was not 0, and y is; with 2:4 pruned elements, too */
     double largest;       /* the largest |x| */
@@ -162,7 +168,8 @@ CEN_API cen_status cen_codec_bound(const cen_codec *codec, uint64_t rows, uint64
  * `rows` (NULL: not wanted) gets source->rows sums, one for each row, and `total` (NULL: not
  * wanted) those of the matrix; without either, encoding is faster. Both are made in the pass that
  * encodes, in double precision. CEN_ERR_INVALID: an argument, too little room, or with refuse_dense
- * a source that is not 2:4 (then the parts hold nothing of use). CEN_ERR_HOST_MEMORY. */
+ * a source that is not 2:4 (then the parts hold nothing of use), or with scales_given a scale or
+ * zero point that is none (the log says which unit's; nothing is written). CEN_ERR_HOST_MEMORY. */
 CEN_API cen_status cen_codec_encode(const cen_codec *codec, const cen_matrix *source,
                                     cen_codec_parts *parts, cen_codec_sums *rows,
                                     cen_codec_sums *total);
@@ -180,7 +187,9 @@ CEN_API cen_status cen_codec_decode(const cen_codec *codec, const cen_codec_part
  * are those of cen_codec_encode, the other sums within 2^-40 of them, relatively (xy: of the root
  * of x2 * y2). All else is bit for bit the same. The parts' `bytes` are checked, not set: they are
  * cen_codec_bound's. CEN_ERR_UNSUPPORTED: lossless, refuse_dense, or the library has no CUDA
- * kernels. Metadata is not checked when decoding: any is safe, and decodes to something. */
+ * kernels. Metadata is not checked when decoding: any is safe, and decodes to something. Nor are
+ * given scales and zero points when encoding: with others than cen_codec_encode takes nothing is
+ * written out of place, but values and counts mean nothing. */
 CEN_API cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
                                           const cen_matrix *source, const cen_codec_parts *parts,
                                           cen_addr sums, cen_stream stream);
@@ -194,7 +203,8 @@ CEN_API void cen_codec_report_of(const cen_codec_sums *sums, cen_codec_report *r
 
 /* The next codec to try when `codec` costs a source of type `source` too much: INT4 goes to INT8 of
  * the same units, 2:4 to the dense format, INT8 and FP8 to FP16 if that is the source's type and
- * else to BF16, and FP16 to BF16. CEN_ERR_NOT_FOUND: there is none. */
+ * else to BF16, and FP16 to BF16. It makes its own scales: scales_given is not set.
+ * CEN_ERR_NOT_FOUND: there is none. */
 CEN_API cen_status cen_codec_wider(const cen_codec *codec, cen_dtype source, cen_codec *wider);
 
 /* As cen_codec_bound, the most over the codec and all that it may fall back to. */
@@ -206,7 +216,7 @@ CEN_API cen_status cen_codec_budget_bound(const cen_codec *codec, const cen_code
  * and a warning says which was left and why. `used` is the codec that the parts are of. The room is
  * at least cen_codec_budget_bound's. CEN_ERR_LIMIT: no codec keeps to the budget (or the first does
  * not, with `refuse`, or the source is not finite, with `finite_only`); the parts hold nothing of
- * use then. */
+ * use then. With scales_given, those that were given are lost once a wider codec made its own. */
 CEN_API cen_status cen_codec_encode_within(const cen_codec *codec, const cen_codec_budget *budget,
                                            const cen_matrix *source, cen_codec_parts *parts,
                                            cen_codec_sums *rows, cen_codec_sums *total,

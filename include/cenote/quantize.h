@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cenote/calibrate.h"
 #include "cenote/codec.h"
 #include "cenote/tensor.h"
 
@@ -54,6 +55,11 @@ typedef struct cen_quantize_options {
     size_t size;
     cen_codec codec;         /* unscaled, or with scales by rows or groups */
     cen_codec_budget budget; /* all zero: whatever it costs. Each tensor is then encoded twice */
+    /* Over which size elements are cut off, found on each tensor itself, which is read once more
+     * (cenote/calibrate.h): its scales are amax / Q of min(amax, threshold). MAX: none are. The
+     * others need scales and no zero points, ENTROPY INT8 or INT4, and PERCENTILE a percentile. */
+    cen_threshold threshold;
+    double percentile;
     /* Shell patterns (fnmatch) of names: only those that one of `include` fits, if there is any,
      * and none that one of `exclude` fits. */
     const char *const *include, *const *exclude;
@@ -68,6 +74,7 @@ typedef struct cen_quantize_row {
     const char *kept;         /* why it is as it was; NULL: it was encoded, or decoded */
     cen_codec codec;          /* of the encoded one, which a budget may have widened */
     cen_codec_report report;  /* what encoding cost */
+    float threshold;          /* that its scales were cut to; 0: they were not */
     uint64_t bytes;           /* in the output, with all its parts */
 } cen_quantize_row;
 

@@ -10,7 +10,7 @@ import os
 from ctypes import POINTER, c_bool, c_char, c_char_p, c_double, c_int, c_size_t
 from ctypes import c_uint, c_uint8, c_uint32, c_uint64, c_void_p
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 #: The interface that this package was written for: the first part of cen_version().
 INTERFACE = "0.1"
@@ -487,6 +487,18 @@ def count_of(what: str, value: Any, least: int = 0) -> int:
 def library() -> ctypes.CDLL:
     """The library, loaded at the first call. ImportError: it is not there, or of another version."""
     return _load()[0]
+
+
+def declare(prototypes: Dict[str, Tuple[Any, List[Any]]]) -> Callable[[str], Any]:
+    """What gives the library's function of a name, with the prototype that it has here."""
+
+    @functools.lru_cache(maxsize=None)
+    def function(name: str) -> Any:
+        entry = getattr(library(), name)
+        entry.restype, entry.argtypes = prototypes[name]
+        return entry
+
+    return function
 
 
 def path() -> str:

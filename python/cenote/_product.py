@@ -2,12 +2,11 @@
 structures, and calls with them. Checked against the header by tests/python/test_layout.py."""
 
 import ctypes
-import functools
 from ctypes import POINTER, c_bool, c_char_p, c_float, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any, Dict, List, Tuple, Union
 
 from cenote._device import Device
-from cenote._lib import check, library
+from cenote._lib import check, declare
 
 #: cen_dtype, of what can be multiplied or comes out.
 DTYPES = {"int8": 3, "int32": 7, "fp16": 13, "bf16": 14, "fp32": 15}
@@ -105,11 +104,7 @@ PROTOTYPES: Dict[str, Tuple[Any, List[Any]]] = {
 }
 
 
-@functools.lru_cache(maxsize=None)
-def _function(name: str) -> Any:
-    function = getattr(library(), name)
-    function.restype, function.argtypes = PROTOTYPES[name]
-    return function
+_function = declare(PROTOTYPES)
 
 
 def run(device: Device, task: Union[Product, Conv], stream: int = 0) -> None:

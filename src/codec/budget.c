@@ -29,13 +29,13 @@ static cen_codec bare(cen_codec_format format) {
 
 /* The wider codec; false: there is none. */
 static bool widen(const cen_codec *codec, cen_dtype source, cen_codec *wider) {
+    *wider = *codec;
+    wider->scales_given = false; /* what was given clips to the narrower range */
     switch (codec->format) {
     case CEN_CODEC_INT4:
-        *wider = *codec;
         wider->format = CEN_CODEC_INT8;
         return true;
     case CEN_CODEC_SPARSE_INT8:
-        *wider = *codec;
         wider->format = CEN_CODEC_INT8;
         wider->refuse_dense = false;
         return true;
@@ -64,10 +64,12 @@ cen_status cen_codec_wider(const cen_codec *codec, cen_dtype source, cen_codec *
     if (!wider) {
         return ceni_fail(CEN_ERR_INVALID, "wider is NULL");
     }
-    if (!widen(codec, source, wider)) {
+    cen_codec found;
+    if (!widen(codec, source, &found)) {
         return ceni_fail(CEN_ERR_NOT_FOUND, "no codec is wider than %s",
                          cen_codec_format_name(codec->format));
     }
+    *wider = found;
     return CEN_OK;
 }
 

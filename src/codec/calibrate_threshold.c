@@ -81,13 +81,6 @@ static bool filled_make(const cen_calibration *c, float amax, filled *f) {
     return true;
 }
 
-static float largest_of(cen_dtype kind) {
-    return kind == CEN_FP8_E4M3   ? 448.0f
-           : kind == CEN_FP8_E5M2 ? 57344.0f
-           : kind == CEN_INT8     ? 127.0f
-                                  : 7.0f;
-}
-
 /* What a size becomes and comes back as, with the codec's arithmetic. */
 static float there_and_back(cen_dtype kind, float x, float r, float s) {
     float t = x * r, q;
@@ -100,7 +93,7 @@ static float there_and_back(cen_dtype kind, float x, float r, float s) {
         break;
     default:
         q = nearbyintf(t);
-        q = q > largest_of(kind) ? largest_of(kind) : q;
+        q = q > ceni_codec_largest(kind) ? ceni_codec_largest(kind) : q;
         break;
     }
     return q * s > FLT_MAX ? FLT_MAX : q * s;
@@ -112,7 +105,7 @@ static float surely_zero(cen_dtype kind) {
 }
 
 static double error_of(const filled *f, cen_dtype kind, float threshold) {
-    float s = threshold / largest_of(kind);
+    float s = threshold / ceni_codec_largest(kind);
     s = s < FLT_MIN ? FLT_MIN : s;
     float r = 1.0f / s, zero = surely_zero(kind) * s;
     size_t low = 0, high = f->count;

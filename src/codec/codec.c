@@ -1,6 +1,7 @@
 /* Formats, descriptors, and how many bytes they take. */
 #include "codec/codec.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -103,6 +104,9 @@ cen_status cen_codec_check(const cen_codec *codec) {
     if (codec->asymmetric && !ceni_codec_is_int(codec->format)) {
         return ceni_fail(CEN_ERR_INVALID, "codec.asymmetric is set, and %s has no zero points",
                          f->name);
+    }
+    if (codec->scales_given && !codec->granularity) {
+        return ceni_fail(CEN_ERR_INVALID, "codec.scales_given is set, and there are no scales");
     }
     if (codec->refuse_dense && !ceni_codec_is_sparse(codec->format)) {
         return ceni_fail(CEN_ERR_INVALID, "codec.refuse_dense is set, and %s is dense", f->name);
@@ -233,6 +237,7 @@ static uint32_t flags_of(const cen_codec *codec) {
         codec->overflow == CEN_CODEC_SATURATE || (codec->overflow == CEN_CODEC_DEFAULT && !half);
     return (codec->granularity ? CENI_CODEC_SCALED : 0u) |
            (codec->asymmetric ? CENI_CODEC_ASYMMETRIC : 0u) |
+           (codec->scales_given ? CENI_CODEC_GIVEN_SCALES : 0u) |
            (ceni_codec_is_sparse(codec->format) ? CENI_CODEC_SPARSE : 0u) |
            (saturate ? CENI_CODEC_SATURATING : 0u) |
            (codec->refuse_dense ? CENI_CODEC_ONLY_SPARSE : 0u);
@@ -253,7 +258,8 @@ static void set_numbers(const cen_codec *codec, ceni_codec_job *job) {
     job->low = -job->high;
     if (codec->asymmetric) {
         job->divisor = (float)(2 * job->high + 1);
-        job->limit = 0x1.FFFFFEp127f; /* only infinities are beyond a unit's own ends */
+        /* Only infinities are beyond a unit's own ends; with given ones it depends on z. */
+        job->limit = codec->scales_given ? INFINITY : 0x1.FFFFFEp127f;
         job->low--;
     }
 }

@@ -13,6 +13,14 @@ static inline bool ceni_codec_is_sparse(cen_codec_format format) {
            format == CEN_CODEC_SPARSE_INT8;
 }
 
+/* Q of docs/codecs.md, of a codec's elements that may have scales: what a scale is amax by. */
+static inline float ceni_codec_largest(cen_dtype kind) {
+    return kind == CEN_FP8_E4M3   ? 448.0f
+           : kind == CEN_FP8_E5M2 ? 57344.0f
+           : kind == CEN_INT8     ? 127.0f
+                                  : 7.0f;
+}
+
 /* Checks all arguments and makes the job of them. `encode`: parts are written, `matrix` is read.
  * A job of an empty matrix has no elements and may not be run. */
 cen_status ceni_codec_job_make(const cen_codec *codec, const cen_matrix *matrix,

@@ -87,10 +87,11 @@ cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
     uint64_t octets = over(job.cols, 8), bytes = job.cols * (cen_dtype_bits(job.dtype) / 8);
     uint32_t block = threads(octets);
     /* A block makes the scales of its row, save of the only row: that is for all blocks. */
-    if (codec->granularity == CEN_CODEC_GROUP ||
-        (codec->granularity == CEN_CODEC_ROW && job.rows > 1)) {
+    bool in_row = codec->granularity == CEN_CODEC_GROUP ||
+                  (codec->granularity == CEN_CODEC_ROW && job.rows > 1);
+    if (in_row && !codec->scales_given) {
         job.flags |= CENI_CODEC_OWN_SCALES;
-    } else if (job.flags & CENI_CODEC_SCALED) {
+    } else if (codec->granularity && !codec->scales_given) {
         status = make_scales(device, &job, parts->bytes.values, stream);
     }
     if (status) {

@@ -1,15 +1,41 @@
 /* Encoding and decoding in this process's memory. */
 #include "codec/codec.h"
 
+#include <float.h>
 #include <string.h>
 
 #include "base/log.h"
 
 _Static_assert(sizeof(cen_codec_sums) == sizeof(ceni_codec_sums), "two names of one struct");
 
+/* Those of all units, which the caller gave. */
+static cen_status check_given(const ceni_codec_job *job, const cen_codec_sizes *sizes) {
+    const uint8_t *scales = (const uint8_t *)(uintptr_t)job->scales;
+    const int8_t *zeros = (const int8_t *)(uintptr_t)job->zeros;
+    for (uint64_t unit = 0; unit < sizes->scales / sizeof(float); unit++) {
+        float s;
+        memcpy(&s, scales + unit * sizeof s, sizeof s);
+        if (!(s >= 0x1p-126f && s <= FLT_MAX)) {
+            return ceni_fail(CEN_ERR_INVALID,
+                             "parts.scales: that of unit %llu is %g; a given one is finite and at "
+                             "least 2^-126",
+                             (unsigned long long)unit, (double)s);
+        }
+    }
+    for (uint64_t unit = 0; unit < sizes->zeros; unit++) {
+        if (zeros[unit] < job->low || zeros[unit] > job->high) {
+            return ceni_fail(CEN_ERR_INVALID,
+                             "parts.zeros: that of unit %llu is %d; a given one is "
+                             "%d to %d",
+                             (unsigned long long)unit, zeros[unit], (int)job->low, (int)job->high);
+        }
+    }
+    return CEN_OK;
+}
+
 static cen_status encode_units(ceni_codec_job *job, ceni_codec_sums *rows, ceni_codec_sums *total) {
     uint64_t row = 0;
-    if (job->flags & CENI_CODEC_SCALED) {
+    if ((job->flags & CENI_CODEC_SCALED) && !(job->flags & CENI_CODEC_GIVEN_SCALES)) {
         job->flags |= CENI_CODEC_OWN_SCALES;
     }
     if (!ceni_codec_encode_host(job, rows, total, &row)) {
@@ -28,6 +54,9 @@ cen_status cen_codec_encode(const cen_codec *codec, const cen_matrix *source,
     cen_codec_sizes sizes;
     cen_status status = ceni_codec_job_make(codec, source, parts, true, &job);
     status = status ? status : cen_codec_bound(codec, source->rows, source->cols, &sizes);
+    if (!status && codec->scales_given) {
+        status = check_given(&job, &sizes);
+    }
     if (status) {
         return status;
     }

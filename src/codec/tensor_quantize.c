@@ -26,14 +26,39 @@ static cen_status check(const cen_tensors *in, const char *out, const cen_quanti
     return CEN_OK;
 }
 
+static cen_status check_threshold(const cen_quantize_options *o) {
+    cen_dtype dtype = cen_codec_format_dtype(o->codec.format);
+    bool fp8 = dtype == CEN_FP8_E4M3 || dtype == CEN_FP8_E5M2;
+    if (o->threshold > CEN_THRESHOLD_MSE) {
+        return ceni_fail(CEN_ERR_INVALID, "options.threshold is %d, which is none",
+                         (int)o->threshold);
+    }
+    if (o->threshold && (!o->codec.granularity || o->codec.asymmetric)) {
+        return ceni_fail(CEN_ERR_INVALID, "options.threshold is set, and options.codec has %s",
+                         o->codec.granularity ? "zero points" : "no scales");
+    }
+    if (o->threshold == CEN_THRESHOLD_ENTROPY && fp8) {
+        return ceni_fail(CEN_ERR_INVALID, "options.threshold: entropy is of int8 and int4");
+    }
+    if (o->threshold == CEN_THRESHOLD_PERCENTILE && !(o->percentile > 0 && o->percentile <= 100)) {
+        return ceni_fail(CEN_ERR_INVALID, "options.percentile is %g; it is over 0 to 100",
+                         o->percentile);
+    }
+    return CEN_OK;
+}
+
 static cen_status check_codec(const cen_quantize_options *o) {
     cen_status status = cen_codec_check(&o->codec);
     if (!status && !ceni_quantized_fits(&o->codec)) {
         return ceni_fail(CEN_ERR_INVALID, "options.codec has scales neither by rows nor by groups");
     }
+    if (!status && o->codec.scales_given) {
+        return ceni_fail(CEN_ERR_INVALID, "options.codec.scales_given is set, and none are given");
+    }
     if ((!o->include && o->include_count) || (!o->exclude && o->exclude_count)) {
         return ceni_fail(CEN_ERR_INVALID, "options.%s is NULL", o->include ? "exclude" : "include");
     }
+    status = status ? status : check_threshold(o);
     cen_codec_sizes sizes; /* for the check of the budget that it begins with */
     return status ? status : cen_codec_budget_bound(&o->codec, &o->budget, CEN_FP32, 1, 1, &sizes);
 }
@@ -85,6 +110,7 @@ static void report(const ceni_quantize_job *job, cen_quantize_row *rows) {
         cen_quantize_row row = {.tensor = tensor, .kept = item->why};
         if (item->made == CENI_ENCODED) {
             row.codec = item->q.codec;
+            row.threshold = item->threshold;
             cen_codec_report_of(&item->sums, &row.report);
             row.bytes = s->values + s->scales + s->zeros + s->metadata;
         } else if (item->made == CENI_DECODED) {

@@ -2,6 +2,7 @@
 #ifndef CENI_TENSOR_QUANTIZE_H
 #define CENI_TENSOR_QUANTIZE_H
 
+#include "cenote/calibrate.h"
 #include "codec/tensor_quantized.h"
 
 /* The parts of an encoded tensor in the output, and the texts that are made for one: the names of
@@ -16,6 +17,7 @@ typedef struct ceni_quantize_item {
     cen_quantized q; /* CENI_DECODED: where it is; CENI_ENCODED: codec, type and shape only */
     cen_codec_sizes sizes;
     cen_codec_sums sums;
+    float threshold; /* that its scales are cut to; 0: they are not */
     char *texts[CENI_TEXTS];
     uint64_t shapes[CENI_PARTS][CEN_QUANTIZED_RANK];
     size_t first; /* its first tensor in the output */
@@ -33,6 +35,19 @@ typedef struct ceni_quantize_job {
     cen_tensor_writer *writer; /* NULL: it is planned still */
     uint64_t done, total;
 } ceni_quantize_job;
+
+/* So many bytes more were read. */
+void ceni_quantize_advance(ceni_quantize_job *job, uint64_t bytes);
+
+/* Counts a tensor's elements; then its item's threshold for its codec as it is now, by the options'
+ * method. Of zeros or nothing finite, there is none. */
+cen_status ceni_quantize_calibrate(ceni_quantize_job *job, const cen_tensor *tensor,
+                                   const ceni_quantize_item *item, cen_calibration **calibration);
+cen_status ceni_quantize_threshold(const ceni_quantize_job *job, const cen_calibration *calibration,
+                                   ceni_quantize_item *item);
+/* As cen_codec_encode, with scales that are cut to the item's threshold. */
+cen_status ceni_quantize_encode_matrix(const ceni_quantize_item *item, const cen_matrix *matrix,
+                                       cen_codec_parts *parts, cen_codec_sums *sums);
 
 /* Encodes a tensor piece by piece: its sums, the lossless format's bytes, and, once there is a
  * writer, its parts in the output. */

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static void advance(ceni_quantize_job *job, uint64_t bytes) {
+void ceni_quantize_advance(ceni_quantize_job *job, uint64_t bytes) {
     job->done += bytes;
     job->done = job->done < job->total ? job->done : job->total;
     if (job->options->progress) {
@@ -70,14 +70,14 @@ static cen_status encode_rows(ceni_quantize_job *job, const cen_tensor *tensor,
     }
     cen_codec_parts parts = parts_at((cen_addr)room, &sizes);
     cen_matrix matrix = {(cen_addr)source, rows, q->cols, q->cols, q->dtype};
-    status = cen_codec_encode(&q->codec, &matrix, &parts, NULL, &sums);
+    status = ceni_quantize_encode_matrix(item, &matrix, &parts, &sums);
     if (!status && job->writer) {
         status = put_parts(job, item, &parts);
     }
     if (!status) {
         cen_codec_sums_add(&item->sums, &sums);
         item->sizes.values = rows == q->rows ? parts.bytes.values : item->sizes.values;
-        advance(job, rows * row);
+        ceni_quantize_advance(job, rows * row);
     }
     return status;
 }
@@ -119,7 +119,7 @@ cen_status ceni_quantize_decode(ceni_quantize_job *job, const cen_tensor *tensor
         if (!status) {
             status = cen_tensor_writer_put(job->writer, item->first, room, n * row);
         }
-        advance(job, n * (tensor->bytes / q->rows));
+        ceni_quantize_advance(job, n * (tensor->bytes / q->rows));
     }
     ceni_free(room);
     return status;
@@ -136,7 +136,7 @@ cen_status ceni_quantize_copy(ceni_quantize_job *job, const cen_tensor *tensor,
         if (!status) {
             status = cen_tensor_writer_put(job->writer, item->first, room, n);
         }
-        advance(job, n);
+        ceni_quantize_advance(job, n);
     }
     ceni_free(room);
     return status;

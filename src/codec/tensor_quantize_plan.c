@@ -101,10 +101,10 @@ static bool has_budget(const cen_codec_budget *b) {
            b->max_underflowed > 0 || b->finite_only || b->refuse;
 }
 
-/* Tries wider and wider codecs; where there is none that is less than the tensor itself, it is
- * kept. */
+/* Tries wider and wider codecs, with a threshold of their own if there is a calibration; where
+ * there is none that is less than the tensor itself, it is kept. */
 static cen_status keep_to_budget(ceni_quantize_job *job, const cen_tensor *tensor,
-                                 ceni_quantize_item *item) {
+                                 const cen_calibration *calibration, ceni_quantize_item *item) {
     const cen_codec_budget *budget = &job->options->budget;
     char text[160];
     for (;;) {
@@ -138,7 +138,28 @@ static cen_status keep_to_budget(ceni_quantize_job *job, const cen_tensor *tenso
             return CEN_OK;
         }
         *codec = wider;
+        if (calibration && (status = ceni_quantize_threshold(job, calibration, item))) {
+            return status;
+        }
     }
+}
+
+/* With a threshold and a budget, where they are wanted. */
+static cen_status fit(ceni_quantize_job *job, const cen_tensor *tensor, ceni_quantize_item *item) {
+    const cen_quantize_options *o = job->options;
+    cen_calibration *calibration = NULL;
+    cen_status status = CEN_OK;
+    if (o->threshold) {
+        status = ceni_quantize_calibrate(job, tensor, item, &calibration);
+        status = status ? status : ceni_quantize_threshold(job, calibration, item);
+    }
+    if (!status && has_budget(&o->budget)) {
+        status = keep_to_budget(job, tensor, calibration, item);
+    } else if (!status && o->codec.format == CEN_CODEC_LOSSLESS_BF16) {
+        status = ceni_quantize_encode(job, tensor, item);
+    }
+    cen_calibration_free(calibration);
+    return status;
 }
 
 cen_status ceni_quantize_plan(ceni_quantize_job *job) {
@@ -148,7 +169,7 @@ cen_status ceni_quantize_plan(ceni_quantize_job *job) {
     for (size_t i = 0; i < job->count && !status; i++) {
         status = choose(job, cen_tensors_get(job->in, i), &job->items[i]);
     }
-    job->total *= budget || lossless ? 2 : 1;
+    job->total *= 1u + (budget || lossless) + (o->threshold != CEN_THRESHOLD_MAX);
     for (size_t i = 0; i < job->count && !status; i++) {
         const cen_tensor *tensor = cen_tensors_get(job->in, i);
         ceni_quantize_item *item = &job->items[i];
@@ -156,11 +177,7 @@ cen_status ceni_quantize_plan(ceni_quantize_job *job) {
             continue;
         }
         status = cen_codec_bound(&item->q.codec, item->q.rows, item->q.cols, &item->sizes);
-        if (!status && budget) {
-            status = keep_to_budget(job, tensor, item);
-        } else if (!status && lossless) {
-            status = ceni_quantize_encode(job, tensor, item);
-        }
+        status = status ? status : fit(job, tensor, item);
         if (!status && !lossless && item->made == CENI_ENCODED) { /* of a wider codec, maybe */
             status = cen_codec_bound(&item->q.codec, item->q.rows, item->q.cols, &item->sizes);
         }

@@ -277,6 +277,17 @@ static bool decode_sparse(tile *t, uint64_t row, uint64_t col, size_t n) {
 
 /* ---- rows ---- */
 
+static void sum_tile(tile *t, size_t n, ceni_codec_sums *sums) {
+    const ceni_codec_job *job = t->job;
+    bool sparse = ceni_codec_is(job, CENI_CODEC_SPARSE);
+    t->loops->sums(t->x, sparse ? t->sum_r : t->r, t->y, n, job->limit, sums);
+    if (ceni_codec_is(job, CENI_CODEC_GIVEN_SCALES) && ceni_codec_is(job, CENI_CODEC_ASYMMETRIC)) {
+        sums->saturated += sparse ? t->loops->cut_by_zero(t->kept, t->kept_r, t->kept_z,
+                                                          (n + 3) / 4 * 2, job->high)
+                                  : t->loops->cut_by_zero(t->x, t->r, t->z, n, job->high);
+    }
+}
+
 /* false: it is not 2:4, and was pruned. */
 static bool encode_row(tile *t, uint64_t row, ceni_codec_sums *sums) {
     const ceni_codec_job *job = t->job;
@@ -295,7 +306,7 @@ static bool encode_row(tile *t, uint64_t row, ceni_codec_sums *sums) {
             }
         }
         if (sums) {
-            t->loops->sums(t->x, is_sparse ? t->sum_r : t->r, t->y, n, job->limit, sums);
+            sum_tile(t, n, sums);
         }
     }
     return sparse;

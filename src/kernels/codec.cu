@@ -94,6 +94,7 @@ __device__ void encode_dense(const ceni_codec_job &job, uint64_t row, uint64_t c
             if (k < n) {
                 float y = value_of(job, q[k], s.s[k], s.z[k]);
                 bool scaled = has(job, CENI_CODEC_SCALED);
+                sums->saturated += cut_by_zero(job, x[k], s.r[k], s.z[k]);
                 add(*sums, x[k], scaled ? __fmul_rn(x[k], s.r[k]) : x[k], y, job.limit);
             }
         }
@@ -149,6 +150,7 @@ __device__ void encode_sparse(const ceni_codec_job &job, uint64_t row, uint64_t 
             uint16_t code = second ? q[k / 4 * 2 + 1] : q[k / 4 * 2];
             y = value_of(job, code, s.s[k], s.z[k]);
             t = has(job, CENI_CODEC_SCALED) ? __fmul_rn(x[k], s.r[k]) : x[k];
+            sums->saturated += cut_by_zero(job, x[k], s.r[k], s.z[k]);
         }
         if (k < n) {
             add(*sums, x[k], t, y, job.limit);

@@ -32,7 +32,9 @@ enum {
     CENI_CODEC_SPARSE = 4, /* 2:4 */
     CENI_CODEC_SATURATING = 8,
     CENI_CODEC_OWN_SCALES = 16,
-    CENI_CODEC_ONLY_SPARSE = 32 /* on the host: a source that is not 2:4 is refused */
+    CENI_CODEC_ONLY_SPARSE = 32, /* on the host: a source that is not 2:4 is refused */
+    CENI_CODEC_GIVEN_SCALES = 64 /* never with OWN_SCALES; counts what was cut by codes if
+                                    ASYMMETRIC */
 };
 enum {
     CENI_CODEC_TILE = 1024,

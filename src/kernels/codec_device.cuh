@@ -273,6 +273,21 @@ __device__ uint16_t cut_half(uint16_t code, uint16_t infinite, bool saturate) {
     return saturate && (code & 0x7FFF) == infinite ? code - 1 : code;
 }
 
+// NaN becomes 0. Cut before z is added, which then cannot overflow.
+__device__ int with_zero(float t, int z) {
+    int q = __float2int_rn(t);
+    return (q > 1024 ? 1024 : q < -1024 ? -1024 : q) + z;
+}
+
+// Whether a code is cut to the end of a range that was given, with zero points.
+__device__ bool cut_by_zero(const ceni_codec_job &job, float x, float r, int z) {
+    if (!has(job, CENI_CODEC_GIVEN_SCALES) || !has(job, CENI_CODEC_ASYMMETRIC)) {
+        return false;
+    }
+    int q = with_zero(__fmul_rn(x, r), z);
+    return q > job.high || q < job.low;
+}
+
 __device__ uint16_t code_of(const ceni_codec_job &job, float x, float r, int z) {
     bool saturate = has(job, CENI_CODEC_SATURATING);
     float t = __fmul_rn(x, r);
@@ -283,9 +298,7 @@ __device__ uint16_t code_of(const ceni_codec_job &job, float x, float r, int z) 
     case CENI_CODEC_E5M2: return ceni_e5m2_of_float(t, saturate);
     default: break;
     }
-    // NaN becomes 0. Cut before z is added, which then cannot overflow.
-    int q = __float2int_rn(t);
-    q = (q > 1024 ? 1024 : q < -1024 ? -1024 : q) + z;
+    int q = with_zero(t, z);
     return (uint16_t)(q > job.high ? job.high : q < job.low ? job.low : q);
 }
 

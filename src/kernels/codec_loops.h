@@ -42,6 +42,9 @@ typedef struct ceni_codec_loops {
     /* n elements, as so many whole groups of four as that needs (x has that many): two kept of
      * each into `kept`, and a nibble for each; false: a group has more than two nonzeros. */
     bool (*prune)(const float *x, size_t n, float *kept, uint8_t *nibbles);
+    /* How many codes of to_int_zero are cut to the end of the range. */
+    uint64_t (*cut_by_zero)(const float *x, const float *r, const int32_t *z, size_t n,
+                            int32_t high);
     void (*sums)(const float *x, const float *r, const float *y, size_t n, float limit,
                  ceni_codec_sums *sums);
 } ceni_codec_loops;

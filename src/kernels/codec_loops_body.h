@@ -154,13 +154,27 @@ static void to_int(const float *x, const float *r, size_t n, float end, int8_t *
     }
 }
 
+static inline int32_t with_zero(float x, float r, int32_t z) {
+    return rounded(cut(x * r, 1024.0f)) + z;
+}
+
 static void to_int_zero(const float *x, const float *r, const int32_t *z, size_t n, int32_t high,
                         int8_t *restrict q) {
     for (size_t i = 0; i < n; i++) {
-        int32_t v = rounded(cut(x[i] * r[i], 1024.0f)) + z[i];
+        int32_t v = with_zero(x[i], r[i], z[i]);
         v = v > high ? high : v;
         q[i] = (int8_t)(v < -high - 1 ? -high - 1 : v);
     }
+}
+
+static uint64_t cut_by_zero(const float *x, const float *r, const int32_t *z, size_t n,
+                            int32_t high) {
+    uint32_t beyond = 0;
+    for (size_t i = 0; i < n; i++) {
+        int32_t v = with_zero(x[i], r[i], z[i]);
+        beyond += (v > high) | (v < -high - 1);
+    }
+    return beyond;
 }
 
 static void to_e4m3(const float *x, const float *r, size_t n, bool saturate, uint8_t *restrict q) {
@@ -372,5 +386,6 @@ const ceni_codec_loops LOOPS = {
     .pack = pack,
     .unpack = unpack,
     .prune = prune,
+    .cut_by_zero = cut_by_zero,
     .sums = sums,
 };

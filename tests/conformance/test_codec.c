@@ -87,6 +87,12 @@ static void same_sums(const bench *b, const cen_codec_sums *want, uint64_t rows)
     free(got);
 }
 
+static void put(const bench *b, cen_addr to, const uint8_t *from, uint64_t size) {
+    if (size) {
+        suite_write(b->device, to, from, (size_t)size);
+    }
+}
+
 static void encode(const bench *b, const cen_codec *c, const sample *m, const room *want,
                    const cen_codec_sums *rows, uint64_t shift) {
     cen_codec_parts parts = parts_on(b, &want->sizes, shift);
@@ -98,6 +104,10 @@ static void encode(const bench *b, const cen_codec *c, const sample *m, const ro
     for (int with = 0; with < 2; with++) {
         for (int i = 1; i < SLOTS; i++) {
             OK(cen_fill_async(b->device, b->slots[i], FILL, SLOT, 0));
+        }
+        if (c->scales_given) {
+            put(b, parts.scales, want->memory[1] + GUARD, want->sizes.scales);
+            put(b, parts.zeros, want->memory[2] + GUARD, want->sizes.zeros);
         }
         done(cen_codec_encode_async(b->device, c, &source, &parts, with ? b->slots[5] : 0, 0));
         same_bytes(b, "values", c, parts.values, want->memory[0] + GUARD, want->sizes.values);
@@ -137,18 +147,30 @@ static void decode(const bench *b, const cen_codec *c, const sample *m, const ro
     }
 }
 
-static void try(const bench *b, const cen_codec *c, enum data data, cen_dtype dtype, uint64_t rows,
-                uint64_t cols, uint64_t stride, uint64_t shift) {
+static void try_one(const bench *b, cen_codec codec, bool give, enum data data, cen_dtype dtype,
+                    uint64_t rows, uint64_t cols, uint64_t stride, uint64_t shift) {
+    const cen_codec *c = &codec;
     sample m = sample_make(data, dtype, rows, cols, stride, rows * 77 + cols);
     room want = room_make(c, rows, cols);
     cen_codec_sums *sums = malloc((size_t)rows * sizeof *sums + 1);
     assert_non_null(sums);
+    if (give) {
+        room_give(&codec, &m, &want);
+    }
     OK(cen_codec_encode(c, &m.matrix, &want.parts, sums, NULL));
     encode(b, c, &m, &want, sums, shift);
     decode(b, c, &m, &want, shift);
     free(sums);
     room_free(&want);
     sample_free(&m);
+}
+
+static void try(const bench *b, const cen_codec *c, enum data data, cen_dtype dtype, uint64_t rows,
+                uint64_t cols, uint64_t stride, uint64_t shift) {
+    try_one(b, *c, false, data, dtype, rows, cols, stride, shift);
+    if (c->granularity) {
+        try_one(b, *c, true, data, dtype, rows, cols, stride, shift);
+    }
 }
 
 static void every_kind_of_data(void **state) {
@@ -233,9 +255,7 @@ static void hostile_parts_are_safe(void **state) {
             for (uint64_t k = 0; i == 3 && k < sizes[i]; k++) {
                 r.memory[i][GUARD + k] = 0x4E; /* the host tells what does not rise */
             }
-            if (sizes[i]) {
-                suite_write(b.device, to[i], r.memory[i] + GUARD, (size_t)sizes[i]);
-            }
+            put(&b, to[i], r.memory[i] + GUARD, sizes[i]);
         }
         sample m = sample_make(ZEROS, CEN_FP32, 5, 333, 333, 1);
         decode(&b, &all_codecs[c], &m, &r, 0);

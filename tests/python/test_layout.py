@@ -11,7 +11,7 @@ from pathlib import Path
 
 import support
 import cenote
-from cenote import BlockState, _lib, _product, _share_core, _share_layout
+from cenote import BlockState, _codec, _lib, _product, _share_core, _share_layout
 
 # The ctypes that stand for a C type that is no pointer.
 SCALARS = {
@@ -31,7 +31,7 @@ SCALARS = {
 
 
 def structures():
-    for module in (_lib, _product):
+    for module in (_lib, _product, _codec):
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, ctypes.Structure):
                 yield value, value.__doc__.split()[0].rstrip(".")
@@ -103,6 +103,8 @@ class Layout(unittest.TestCase):
             "CEN_TRACE_NATIVE_STACKS": 1,
             **{f"CEN_POOL_{state.name}": int(state) for state in BlockState},
             **{f"CEN_{name.upper()}": number for name, number in _product.DTYPES.items()},
+            **{f"CEN_CODEC_{name.upper()}": number for name, number in _codec.GRANULARITIES.items()},
+            **{f"CEN_CODEC_{name.upper()}": number for name, number in _codec.OVERFLOWS.items()},
             **{f"CEN_ACTIVATION_{name.upper()}": number for name, number in _product.ACTIVATIONS.items()},
         }
         lines = [f'"{name} %d\\n", {name}' for name in names]
@@ -111,7 +113,7 @@ class Layout(unittest.TestCase):
     def test_every_function_is_declared_with_these_arguments(self):
         declared = declarations()
         self.assertGreater(len(declared), 100)
-        for name, (result, arguments) in {**_lib.PROTOTYPES, **_product.PROTOTYPES}.items():
+        for name, (result, arguments) in {**_lib.PROTOTYPES, **_product.PROTOTYPES, **_codec.PROTOTYPES}.items():
             with self.subTest(name):
                 self.assertIn(name, declared)
                 returns, takes = declared[name]

@@ -157,6 +157,33 @@ static inline void room_free(room *r) {
     }
 }
 
+/* Scales and zero points to be given: those that the codec makes, each unit's range narrowed, as it
+ * is or widened, and its zero point moved. The codec is then one that is given them. */
+static inline void room_give(cen_codec *codec, const sample *m, room *r) {
+    static const float factors[] = {0.3f, 1.0f, 2.5f, 0.9f};
+    assert_int_equal(cen_codec_encode(codec, &m->matrix, &r->parts, NULL, NULL), CEN_OK);
+    uint8_t *scales = r->memory[1] + GUARD, *zeros = r->memory[2] + GUARD;
+    for (uint64_t u = 0; u < r->sizes.scales / 4; u++) {
+        float s;
+        memcpy(&s, scales + 4 * u, 4);
+        s = fmaxf(s * factors[u % 4], 0x1p-126f);
+        memcpy(scales + 4 * u, &s, 4);
+        if (r->sizes.zeros) {
+            int z = (int8_t)zeros[u] + (int)(u % 3) * 2 - 2;
+            int high = cen_codec_format_dtype(codec->format) == CEN_INT8 ? 127 : 7;
+            zeros[u] = (uint8_t)(z > high ? high : z < -high - 1 ? -high - 1 : z);
+        }
+    }
+    memset(r->memory[0] + GUARD, FILL, (size_t)r->sizes.values);
+    memset(r->memory[3] + GUARD, FILL, (size_t)r->sizes.metadata);
+    codec->scales_given = true;
+}
+
+static inline void room_copy_scales(const room *from, room *to) {
+    memcpy(to->memory[1], from->memory[1], (size_t)from->sizes.scales + 2 * GUARD);
+    memcpy(to->memory[2], from->memory[2], (size_t)from->sizes.zeros + 2 * GUARD);
+}
+
 /* ---- the definition ---- */
 
 typedef struct shape {
@@ -310,7 +337,10 @@ static inline bool reference_encode(const cen_codec *c, const sample *m, room *r
     for (uint64_t u = 0; u < s.units; u++) {
         scales[u] = 1;
         zeros[u] = 0;
-        if (c->granularity) {
+        if (c->scales_given) {
+            memcpy(&scales[u], r->memory[1] + GUARD + 4 * u, 4);
+            zeros[u] = c->asymmetric ? (int8_t)r->memory[2][GUARD + u] : 0;
+        } else if (c->granularity) {
             reference_scale(c, m, u, &s, &scales[u], &zeros[u]);
             memcpy(r->memory[1] + GUARD + 4 * u, &scales[u], 4);
             if (c->asymmetric) {
@@ -405,9 +435,10 @@ enum { CODECS = sizeof all_codecs / sizeof *all_codecs };
 
 static inline const char *codec_text(const cen_codec *c) {
     static char text[128];
-    snprintf(text, sizeof text, "%s, granularity %d of %u or %ux%u%s",
+    snprintf(text, sizeof text, "%s, granularity %d of %u or %ux%u%s%s",
              cen_codec_format_name(c->format), (int)c->granularity, c->group, c->block_rows,
-             c->block_cols, c->asymmetric ? ", asymmetric" : "");
+             c->block_cols, c->asymmetric ? ", asymmetric" : "",
+             c->scales_given ? ", scales given" : "");
     return text;
 }
 

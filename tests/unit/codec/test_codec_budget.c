@@ -43,6 +43,7 @@ static void bad_descriptors_are_refused(void **state) {
         {{.format = CEN_CODEC_LOSSLESS_BF16, .overflow = CEN_CODEC_SATURATE}, "nothing overflows"},
         {{.format = CEN_CODEC_FP8_E4M3, .asymmetric = true}, "codec.asymmetric"},
         {{.format = CEN_CODEC_FP16, .refuse_dense = true}, "codec.refuse_dense"},
+        {{.format = CEN_CODEC_FP8_E4M3, .scales_given = true}, "codec.scales_given is set"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         refused(cen_codec_check(&cases[i].codec), CEN_ERR_INVALID, cases[i].why);
@@ -190,6 +191,76 @@ static void dense_ones_are_refused_on_demand(void **state) {
     room_free(&r);
 }
 
+static void given_scales_are_checked(void **state) {
+    const float bad[] = {0, -1, NAN, INFINITY, 0x1p-127f};
+    sample m = sample_make(RANDOM, CEN_FP32, 3, 64, 64, 7);
+    cen_codec c = {.format = CEN_CODEC_INT4, .granularity = CEN_CODEC_ROW, .asymmetric = true};
+    room r = room_make(&c, 3, 64);
+    room_give(&c, &m, &r);
+    float *scale = (float *)(r.memory[1] + GUARD) + 2, kept = *scale;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        *scale = bad[i];
+        refused(cen_codec_encode(&c, &m.matrix, &r.parts, NULL, NULL), CEN_ERR_INVALID,
+                "parts.scales: that of unit 2 is");
+        assert_int_equal(r.memory[0][GUARD], FILL);
+    }
+    *scale = kept;
+    r.memory[2][GUARD + 1] = 8;
+    refused(cen_codec_encode(&c, &m.matrix, &r.parts, NULL, NULL), CEN_ERR_INVALID,
+            "parts.zeros: that of unit 1 is 8; a given one is -8 to 7");
+    room_free(&r);
+    sample_free(&m);
+}
+
+/* A threshold of a hundredth of the largest element, as calibration finds: all beyond is cut. */
+static void given_scales_clip(void **state) {
+    float x[256];
+    int8_t q[256];
+    for (int i = 0; i < 256; i++) {
+        x[i] = (float)(i % 100) * 0.01f;
+    }
+    x[7] = 100, x[9] = -100;
+    cen_codec c = {.format = CEN_CODEC_INT8, .granularity = CEN_CODEC_TENSOR, .scales_given = true};
+    float scale = 1.0f / 127;
+    cen_matrix m = {ADDR(x), 1, 256, 256, CEN_FP32};
+    cen_codec_parts parts = {ADDR(q), ADDR(&scale), 0, 0, {256, 4, 0, 0}};
+    cen_codec_sums sums;
+    assert_int_equal(cen_codec_encode(&c, &m, &parts, NULL, &sums), CEN_OK);
+    assert_true(scale == 1.0f / 127);
+    assert_int_equal(q[7], 127);
+    assert_int_equal(q[9], -127);
+    assert_int_equal(q[50], 64); /* 63.5, to even */
+    assert_int_equal(sums.saturated, 2);
+    assert_int_equal(sums.overflowed, 0);
+}
+
+static void given_scales_end_with_a_wider_format(void **state) {
+    sample m = sample_make(RANDOM, CEN_FP32, 16, 256, 256, 5);
+    cen_codec c = {.format = CEN_CODEC_INT4, .granularity = CEN_CODEC_ROW}, used, wider;
+    cen_codec_budget some = {.max_saturated = 0.001};
+    cen_codec_sizes sizes;
+    assert_int_equal(cen_codec_budget_bound(&c, &some, CEN_FP32, 16, 256, &sizes), CEN_OK);
+    room r = room_make(&(cen_codec){.format = CEN_CODEC_BF16}, 16, 256);
+    float scales[16], own[16];
+    for (int i = 0; i < 16; i++) {
+        scales[i] = 1e-6f;
+    }
+    cen_codec_parts parts = {r.parts.values, ADDR(scales), 0, 0, sizes};
+    c.scales_given = true;
+    assert_int_equal(cen_codec_wider(&c, CEN_FP32, &wider), CEN_OK);
+    assert_false(wider.scales_given);
+    assert_int_equal(cen_codec_encode_within(&c, &some, &m.matrix, &parts, NULL, NULL, &used),
+                     CEN_OK);
+    assert_int_equal(used.format, CEN_CODEC_INT8);
+    assert_false(used.scales_given);
+    parts.scales = ADDR(own);
+    parts.bytes = sizes;
+    assert_int_equal(cen_codec_encode(&used, &m.matrix, &parts, NULL, NULL), CEN_OK);
+    assert_memory_equal(scales, own, sizeof own);
+    room_free(&r);
+    sample_free(&m);
+}
+
 static void reports_follow_from_sums(void **state) {
     cen_codec_sums s = {.count = 12,
                         .nan = 1,
@@ -323,6 +394,9 @@ int main(void) {
         cmocka_unit_test(bad_arguments_are_refused),
         cmocka_unit_test(pairs_are_canonical),
         cmocka_unit_test(dense_ones_are_refused_on_demand),
+        cmocka_unit_test(given_scales_are_checked),
+        cmocka_unit_test(given_scales_clip),
+        cmocka_unit_test(given_scales_end_with_a_wider_format),
         cmocka_unit_test(reports_follow_from_sums),
         cmocka_unit_test(budgets_fall_back_loudly_or_refuse),
         cmocka_unit_test(what_is_not_finite_can_be_refused),

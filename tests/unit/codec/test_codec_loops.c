@@ -86,6 +86,7 @@ static void compare_codes(size_t n) {
     BOTH(pack(in.i8, n, to));
     uint8_t nibbles[2][TILE];
     memset(nibbles, 7, sizeof nibbles);
+    assert_int_equal(any->cut_by_zero(x, r, z, n, 7), avx2->cut_by_zero(x, r, z, n, 7));
     assert_int_equal(any->prune(x, n & ~(size_t)3, a.f, nibbles[0]),
                      avx2->prune(x, n & ~(size_t)3, b.f, nibbles[1]));
     assert_memory_equal(nibbles[0], nibbles[1], TILE);

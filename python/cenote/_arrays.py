@@ -1,0 +1,189 @@
+"""NumPy's arrays and torch's tensors as matrices in memory: what cenote.codec reads and makes. Neither
+is imported here: who passes an array has done so."""
+
+import sys
+import threading
+from typing import Any, Dict, NamedTuple, Optional, Tuple
+
+from cenote._device import Device
+from cenote._product import DTYPES, Matrix
+
+#: What each kind of element is in NumPy, which has no 8-bit floats and no BF16, and in torch, whose
+#: unsigned types are few.
+_NUMPY = {"fp32": "float32", "fp16": "float16", "bf16": "uint16", "int8": "int8", "byte": "uint8"}
+_NUMPY.update({"fp8_e4m3": "uint8", "fp8_e5m2": "uint8", "word16": "uint16", "word32": "uint32"})
+_TORCH = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "int8", "byte": "uint8"}
+_TORCH.update({"fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"})
+_TORCH.update({"word16": "int16", "word32": "int32", "sum": "int64"})
+#: And of what a matrix may be.
+_SOURCES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+
+_devices: Dict[str, Device] = {}
+_lock = threading.Lock()
+
+
+class Rows(NamedTuple):
+    """A matrix: its elements' type, and strides in elements."""
+
+    dtype: str
+    shape: Tuple[int, int]
+    strides: Tuple[int, int]
+
+    def fits(self) -> bool:
+        """Elements of a row are neighbours, and rows follow each other."""
+        (rows, cols), (down, across) = self.shape, self.strides
+        return not rows or not cols or ((across == 1 or cols == 1) and (down >= cols or rows == 1))
+
+    def at(self, address: int) -> Matrix:
+        rows, cols = self.shape
+        stride = self.strides[0] if rows > 1 and cols else cols
+        return Matrix(address, rows, cols, stride, DTYPES[self.dtype])
+
+
+class Numpy:
+    """NumPy's, in this process's memory."""
+
+    device: Optional[Device] = None
+    stream = 0
+
+    def __init__(self, numpy: Any) -> None:
+        self._numpy = numpy
+
+    def owns(self, array: Any) -> bool:
+        return isinstance(array, self._numpy.ndarray)
+
+    def __str__(self) -> str:
+        return "a NumPy array"
+
+    def empty(self, kind: str, shape: Tuple[int, ...]) -> Any:
+        return self._numpy.empty(shape, _NUMPY[kind])
+
+    def matrix(self, kind: str, shape: Tuple[int, int]) -> Any:
+        """What a decoded matrix goes to. NumPy has BF16 where ml_dtypes is."""
+        if kind != "bf16":
+            return self.empty(kind, shape)
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise ValueError('dtype "bf16" needs ml_dtypes: NumPy has no BF16') from None
+        return self._numpy.empty(shape, ml_dtypes.bfloat16)
+
+    def rows(self, array: Any, name: str) -> Rows:
+        kind = _SOURCES.get(array.dtype.name if array.dtype.isnative else "")
+        if kind is None or array.ndim != 2:
+            raise _no_matrix(name, array)
+        size = array.itemsize
+        if any(stride % size for stride in array.strides):
+            return Rows(kind, array.shape, (0, 0))
+        return Rows(kind, array.shape, (array.strides[0] // size, array.strides[1] // size))
+
+    def packed(self, array: Any) -> Any:
+        return self._numpy.ascontiguousarray(array)
+
+    def is_packed(self, array: Any, kind: str) -> bool:
+        right = array.dtype.name == _NUMPY[kind] and array.dtype.isnative
+        return bool(right and self.is_contiguous(array))
+
+    def is_contiguous(self, array: Any) -> bool:
+        return bool(array.flags.c_contiguous)
+
+    def writable(self, array: Any) -> bool:
+        return bool(array.flags.writeable)
+
+    def address(self, array: Any) -> int:
+        return int(array.ctypes.data)
+
+    def size(self, array: Any) -> int:
+        return int(array.size)
+
+    def nbytes(self, array: Any) -> int:
+        return int(array.nbytes)
+
+
+class Torch:
+    """torch's, on the CPU or on a GPU, where work goes to the stream that is current."""
+
+    def __init__(self, torch: Any, where: Any) -> None:
+        self._torch, self._where = torch, where
+        self.device: Optional[Device] = None
+        self.stream = 0
+        if where.type == "cuda":
+            self.device = _opened(f"cuda:{where.index}")
+            self.stream = int(torch.cuda.current_stream(where).cuda_stream)
+        elif where.type != "cpu":
+            raise ValueError(f"a tensor on {where} cannot be encoded: expected cuda or cpu")
+
+    def owns(self, array: Any) -> bool:
+        return isinstance(array, self._torch.Tensor) and bool(array.device == self._where)
+
+    def __str__(self) -> str:
+        return f"a tensor on {self._where}"
+
+    def empty(self, kind: str, shape: Tuple[int, ...]) -> Any:
+        name = _TORCH[kind]
+        if not hasattr(self._torch, name):
+            raise ValueError(f"torch {self._torch.__version__} has no type {name}")
+        return self._torch.empty(shape, dtype=getattr(self._torch, name), device=self._where)
+
+    def matrix(self, kind: str, shape: Tuple[int, int]) -> Any:
+        return self.empty(kind, shape)
+
+    def rows(self, array: Any, name: str) -> Rows:
+        kind = _SOURCES.get(str(array.dtype).rpartition(".")[2])
+        if kind is None or array.dim() != 2 or array.layout != self._torch.strided:
+            raise _no_matrix(name, array)
+        strides = (0, 0) if array.is_neg() else tuple(array.stride())  # its memory is not what it says
+        return Rows(kind, tuple(array.shape), strides)
+
+    def packed(self, array: Any) -> Any:
+        return array.resolve_neg().contiguous()
+
+    def is_packed(self, array: Any, kind: str) -> bool:
+        name = str(array.dtype).rpartition(".")[2]
+        return bool(name == _TORCH[kind] and array.is_contiguous())
+
+    def is_contiguous(self, array: Any) -> bool:
+        return bool(array.is_contiguous())
+
+    def writable(self, array: Any) -> bool:
+        return True
+
+    def address(self, array: Any) -> int:
+        return int(array.data_ptr())
+
+    def size(self, array: Any) -> int:
+        return int(array.numel())
+
+    def nbytes(self, array: Any) -> int:
+        return int(array.numel() * array.element_size())
+
+    def sums(self, rows: Any) -> Tuple[Any, ...]:
+        """The fields of cen_codec_sums over all rows of a device's, for which it waits."""
+        counts = rows[:, :6].sum(0).tolist()
+        values = rows[:, 6:].contiguous().view(self._torch.float64)
+        most = values[:, :2].max(0).values.tolist() if len(rows) else [0.0, 0.0]
+        return (*counts, *most, *values[:, 2:].sum(0).tolist())
+
+
+def _no_matrix(name: str, array: Any) -> ValueError:
+    return ValueError(
+        f"{name} is of {array.dtype} and shape {tuple(array.shape)}: expected float32, float16 or "
+        "bfloat16 in two dimensions, rows and columns"
+    )
+
+
+def _opened(name: str) -> Device:
+    with _lock:
+        if name not in _devices:
+            _devices[name] = Device(name)
+        return _devices[name]
+
+
+def place_of(array: Any, name: str) -> Any:
+    """The Numpy or Torch that an array is of."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return Torch(torch, array.device)
+    if numpy is not None and isinstance(array, numpy.ndarray):
+        return Numpy(numpy)
+    raise ValueError(f"{name} is a {type(array).__name__}: expected a NumPy array or a torch tensor")
