@@ -106,7 +106,7 @@ typedef struct cen_tensor_shard {
 CEN_API size_t cen_tensors_shard_count(const cen_tensors *tensors);
 CEN_API const cen_tensor_shard *cen_tensors_get_shard(const cen_tensors *tensors, size_t index);
 
-/* Whether `path` names one of the files that are read, by whatever name: a writer that replaced it
+/* Whether `path` names one of the files that are read, the index too, by whatever name: a writer that replaced it
  * would take its own input away. */
 CEN_API bool cen_tensors_reads(const cen_tensors *tensors, const char *path);
 
@@ -172,8 +172,8 @@ typedef struct cen_tensor_writer cen_tensor_writer;
  * and may be removed. What was there before stays as it is until then, and is then replaced; one
  * who has it open still reads it. CEN_ERR_INVALID: an argument is NULL, no such type, a shape of
  * too many bytes, a tensor that does not fill its last byte, a name or key that is there twice or
- * is no UTF-8, or a path that is there and is no plain file; CEN_ERR_IO: also a disk without the
- * room; CEN_ERR_HOST_MEMORY. A writer is used by one thread at a time. */
+ * is no UTF-8, or a path that is there and is no plain file, or that ends in ".index.json";
+ * CEN_ERR_IO: also a disk without the room; CEN_ERR_HOST_MEMORY. A writer is used by one thread at a time. */
 CEN_API cen_status cen_tensor_writer_open(const char *path, const cen_tensor_spec *specs,
                                           size_t count, const cen_tensor_note *notes,
                                           size_t note_count, cen_tensor_writer **writer);

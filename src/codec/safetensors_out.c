@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "codec/safetensors.h"
 #include "trace/write.h"
 
 #include <errno.h>
@@ -43,6 +44,12 @@ static cen_status find_target(ceni_tensor_out *out, const char *path) {
     free(real);
     if (!out->target) {
         return no_memory(path);
+    }
+    if (ceni_tensor_path_is_index(path) || ceni_tensor_path_is_index(out->target)) {
+        return ceni_fail(CEN_ERR_INVALID,
+                         "%s: a tensor file would be read as an index by that name; one that does "
+                         "not end in .index.json is expected",
+                         path);
     }
     if (there && !S_ISREG(st.st_mode)) {
         return ceni_fail(CEN_ERR_INVALID, "%s: is there, and no plain file", path);
