@@ -60,7 +60,10 @@ json_t *tensors_shape_json(const uint64_t *shape, uint32_t rank) {
 }
 
 json_t *tensors_real(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
+    if (isinf(value)) {
+        return json_string(value > 0 ? "inf" : "-inf");
+    }
+    return isnan(value) ? json_null() : json_real(value);
 }
 
 void tensors_put(const char *text, int width) {

@@ -19,7 +19,7 @@ const char *tensors_text(const char *text);
 const char *tensors_shape(const uint64_t *shape, uint32_t rank);
 json_t *tensors_shape_json(const uint64_t *shape, uint32_t rank);
 
-/* A number that JSON holds, else null. */
+/* A number that JSON holds, else the text "inf" or "-inf"; null if it is none. */
 json_t *tensors_real(double value);
 
 /* Prints text, and spaces up to `width` columns. */

@@ -134,8 +134,10 @@ typedef struct cen_tensor_stats {
 CEN_API cen_status cen_tensors_stats(const cen_tensors *tensors, const cen_tensor *tensor,
                                      cen_tensor_stats *stats);
 
-/* How far a tensor is from another. The figures below `different` are over the elements that are
- * finite on both sides; a, b: the elements of the first and the second. */
+/* How far a tensor is from another. The figures below `nonfinite` are over the elements that are
+ * finite on both sides; a, b: the elements of the first and the second. If any is finite in the
+ * first only, the errors are infinite, sqnr_db is -infinity and cosine 0, as in the report of a
+ * codec in which an element overflowed. */
 typedef struct cen_tensor_difference {
     uint64_t count;
     uint64_t different; /* elements that are not equal; two NaNs are, and so are 0 and -0 */
