@@ -174,8 +174,9 @@ typedef struct cen_tensor_writer cen_tensor_writer;
  * and may be removed. What was there before stays as it is until then, and is then replaced; one
  * who has it open still reads it. CEN_ERR_INVALID: an argument is NULL, no such type, a shape of
  * too many bytes, a tensor that does not fill its last byte, a name or key that is there twice or
- * is no UTF-8, or a path that is there and is no plain file, or that ends in ".index.json";
- * CEN_ERR_IO: also a disk without the room; CEN_ERR_HOST_MEMORY. A writer is used by one thread at a time. */
+ * is no UTF-8, or a path that is there and is no plain file, that ends in ".index.json", or that is
+ * a symbolic link to nothing; CEN_ERR_IO: also a disk without the room; CEN_ERR_HOST_MEMORY. A
+ * writer is used by one thread at a time. */
 CEN_API cen_status cen_tensor_writer_open(const char *path, const cen_tensor_spec *specs,
                                           size_t count, const cen_tensor_note *notes,
                                           size_t note_count, cen_tensor_writer **writer);

@@ -35,10 +35,18 @@ static bool fault(void) {
     return hit;
 }
 
-/* The file behind `path`, if there is one: a symbolic link stays one. */
+/* The file behind `path`, if there is one: a symbolic link stays one, and is refused if it leads to
+ * none. */
 static cen_status find_target(ceni_tensor_out *out, const char *path) {
-    struct stat st;
+    struct stat st, link;
     bool there = !stat(path, &st);
+    int error = errno;
+    if (!there && !lstat(path, &link)) {
+        return ceni_fail(CEN_ERR_INVALID,
+                         "%s: a symbolic link that leads to no file (%s); one to a plain file, or "
+                         "no link, is expected",
+                         path, strerror(error));
+    }
     char *real = there ? realpath(path, NULL) : NULL;
     out->target = ceni_strdup(real ? real : path);
     free(real);
