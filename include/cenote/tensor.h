@@ -106,8 +106,8 @@ typedef struct cen_tensor_shard {
 CEN_API size_t cen_tensors_shard_count(const cen_tensors *tensors);
 CEN_API const cen_tensor_shard *cen_tensors_get_shard(const cen_tensors *tensors, size_t index);
 
-/* Whether `path` names one of the files that are read, the index too, by whatever name: a writer that replaced it
- * would take its own input away. */
+/* Whether `path` names one of the files that are read, the index too, by whatever name: a writer
+ * that replaced it would take its own input away. */
 CEN_API bool cen_tensors_reads(const cen_tensors *tensors, const char *path);
 
 /* Copies `bytes` bytes of a tensor, from its byte `offset` on, to `to`, which needs no alignment.
@@ -130,7 +130,8 @@ typedef struct cen_tensor_stats {
     double std; /* the root of the mean squared distance from the mean */
 } cen_tensor_stats;
 
-/* Reads a tensor once, in pieces. CEN_ERR_HOST_MEMORY, and as cen_tensors_values. Any thread. */
+/* Reads a tensor once, in pieces; twice if squares of its elements are beyond a double's range.
+ * CEN_ERR_HOST_MEMORY, and as cen_tensors_values. Any thread. */
 CEN_API cen_status cen_tensors_stats(const cen_tensors *tensors, const cen_tensor *tensor,
                                      cen_tensor_stats *stats);
 
