@@ -7,8 +7,8 @@
 #include "cli/cmd.h"
 #include "cenote/quantize.h"
 
-/* Opens a tensor file or an index whose descriptions of quantised tensors hold; what the library warns of is printed to stderr, and on failure
- * its reason. Returns whether it is open. */
+/* Opens a tensor file or an index whose descriptions of quantised tensors hold; what the library
+ * warns of is printed to stderr, and on failure its reason. Returns whether it is open. */
 bool tensors_open(const char *command, const char *path, cen_tensors **tensors);
 
 /* A tensor's name, or a text of the metadata, with '?' for control characters; the text of the

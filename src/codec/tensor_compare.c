@@ -10,7 +10,7 @@
 #include <string.h>
 
 typedef struct sums {
-    uint64_t different, nonfinite, lost; /* lost: finite in the first only */
+    uint64_t different, nonfinite, lost;         /* lost: finite in the first only */
     double count, max_error, error2, a2, b2, ab; /* of the pairs that are finite */
 } sums;
 
@@ -52,7 +52,7 @@ static void conclude(const sums *s, cen_tensor_difference *d) {
     bool both = s->a2 > 0 && s->b2 > 0;
     double cosine = both ? s->ab / (sqrt(s->a2) * sqrt(s->b2)) : 0;
     d->cosine = s->error2 > 0 ? fmin(cosine, 1) : 1; /* rounded, it may be more */
-    if (s->lost) { /* as in a codec's report */
+    if (s->lost) {                                   /* as in a codec's report */
         d->max_error = d->mse = INFINITY;
         d->sqnr_db = -INFINITY;
         d->cosine = 0;
