@@ -1,6 +1,7 @@
 /* cenote quantize: a tensor file in fewer bits. */
 #include "cli/cmd.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -289,6 +290,14 @@ static uint64_t bytes_of(const char *path) {
     return bytes;
 }
 
+/* What could not be printed is a failure, but not of the file. */
+static int finish_printing(const arguments *args) {
+    return fflush(stdout) || ferror(stdout)
+               ? cli_failed("quantize", "standard output: %s; %s is written, and whole",
+                            strerror(errno), args->out)
+               : CLI_OK;
+}
+
 static int run(arguments *args, const cen_tensors *in) {
     quantize_result result = {.codec = is_none(args) ? NULL : &args->options.codec,
                               .calibrate = args->calibrate,
@@ -313,6 +322,7 @@ static int run(arguments *args, const cen_tensors *in) {
         } else {
             quantize_print(&result, (size_t)args->top);
         }
+        status = status ? status : finish_printing(args);
     }
     free(result.rows);
     return status;

@@ -12,11 +12,16 @@ bool tensors_open(const char *command, const char *path, cen_tensors **tensors) 
     cli_last_error last = {.command = command};
     cen_log_set(cli_keep_error, &last, CEN_LOG_WARN);
     cen_status status = cen_tensors_open(path, tensors);
+    cen_status described = status ? CEN_OK : cen_quantized_check(*tensors);
     cen_log_set(NULL, NULL, CEN_LOG_ERROR);
     if (status) {
         cli_failed(command, "%s", cli_reason(last.text));
+    } else if (described) { /* of which the library's message does not name the file */
+        cli_failed(command, "%s: %s", path, cli_reason(last.text));
+        cen_tensors_close(*tensors);
+        *tensors = NULL;
     }
-    return !status;
+    return !status && !described;
 }
 
 const char *tensors_text(const char *text) {
@@ -55,7 +60,10 @@ json_t *tensors_shape_json(const uint64_t *shape, uint32_t rank) {
 }
 
 json_t *tensors_real(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
+    if (isinf(value)) {
+        return json_string(value > 0 ? "inf" : "-inf");
+    }
+    return isnan(value) ? json_null() : json_real(value);
 }
 
 void tensors_put(const char *text, int width) {

@@ -7,8 +7,8 @@
 #include "cli/cmd.h"
 #include "cenote/quantize.h"
 
-/* Opens a tensor file or an index; what the library warns of is printed to stderr, and on failure
- * its reason. Returns whether it is open. */
+/* Opens a tensor file or an index whose descriptions of quantised tensors hold; what the library
+ * warns of is printed to stderr, and on failure its reason. Returns whether it is open. */
 bool tensors_open(const char *command, const char *path, cen_tensors **tensors);
 
 /* A tensor's name, or a text of the metadata, with '?' for control characters; the text of the
@@ -19,7 +19,7 @@ const char *tensors_text(const char *text);
 const char *tensors_shape(const uint64_t *shape, uint32_t rank);
 json_t *tensors_shape_json(const uint64_t *shape, uint32_t rank);
 
-/* A number that JSON holds, else null. */
+/* A number that JSON holds, else the text "inf" or "-inf"; null if it is none. */
 json_t *tensors_real(double value);
 
 /* Prints text, and spaces up to `width` columns. */

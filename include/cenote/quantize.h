@@ -38,6 +38,11 @@ typedef struct cen_quantized {
 CEN_API cen_status cen_quantized_find(const cen_tensors *tensors, const char *name,
                                       cen_quantized *quantized);
 
+/* Whether all that a file says of its quantised tensors holds: each description is of a tensor that
+ * is there, with all its parts. CEN_ERR_FORMAT: the first that is off, the log says which;
+ * CEN_ERR_HOST_MEMORY. Any thread. */
+CEN_API cen_status cen_quantized_check(const cen_tensors *tensors);
+
 /* Whether a tensor is a part of another: its scales, zero points or metadata. Any thread. */
 CEN_API bool cen_quantized_is_part(const cen_tensors *tensors, const cen_tensor *tensor);
 
@@ -80,9 +85,11 @@ typedef struct cen_quantize_row {
 
 /* Writes `in` to a new file `out` (cen_tensor_writer_open) with its tensors of two dimensions and
  * more encoded, if they are FP32, FP16 or BF16; all else, metadata too, as it is. rows has room for
- * a row of each tensor of `in`, in that order. A warning says of NaNs that became 0, and of tensors
+ * a row of each tensor of `in`, in that order. A warning says of NaNs that became 0 and
+ * of infinities that became numbers, which the errors of the report do not count, and of tensors
  * that a budget widened or left alone. CEN_ERR_INVALID: an option, or `out` is one of the files
- * that `in` reads; otherwise as the calls that read, encode and write. Nothing is left on failure.
+ * that `in` reads; CEN_ERR_FORMAT: as cen_quantized_check of `in`; otherwise as the calls that
+ * read, encode and write. Nothing is left on failure.
  */
 CEN_API cen_status cen_quantize(const cen_tensors *in, const char *out,
                                 const cen_quantize_options *options, cen_quantize_row *rows);

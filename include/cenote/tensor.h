@@ -106,8 +106,8 @@ typedef struct cen_tensor_shard {
 CEN_API size_t cen_tensors_shard_count(const cen_tensors *tensors);
 CEN_API const cen_tensor_shard *cen_tensors_get_shard(const cen_tensors *tensors, size_t index);
 
-/* Whether `path` names one of the files that are read, by whatever name: a writer that replaced it
- * would take its own input away. */
+/* Whether `path` names one of the files that are read, the index too, by whatever name: a writer
+ * that replaced it would take its own input away. */
 CEN_API bool cen_tensors_reads(const cen_tensors *tensors, const char *path);
 
 /* Copies `bytes` bytes of a tensor, from its byte `offset` on, to `to`, which needs no alignment.
@@ -130,12 +130,15 @@ typedef struct cen_tensor_stats {
     double std; /* the root of the mean squared distance from the mean */
 } cen_tensor_stats;
 
-/* Reads a tensor once, in pieces. CEN_ERR_HOST_MEMORY, and as cen_tensors_values. Any thread. */
+/* Reads a tensor once, in pieces; twice if squares of its elements are beyond a double's range.
+ * CEN_ERR_HOST_MEMORY, and as cen_tensors_values. Any thread. */
 CEN_API cen_status cen_tensors_stats(const cen_tensors *tensors, const cen_tensor *tensor,
                                      cen_tensor_stats *stats);
 
-/* How far a tensor is from another. The figures below `different` are over the elements that are
- * finite on both sides; a, b: the elements of the first and the second. */
+/* How far a tensor is from another. The figures below `nonfinite` are over the elements that are
+ * finite on both sides; a, b: the elements of the first and the second. If any is finite in the
+ * first only, the errors are infinite, sqnr_db is -infinity and cosine 0, as in the report of a
+ * codec in which an element overflowed. */
 typedef struct cen_tensor_difference {
     uint64_t count;
     uint64_t different; /* elements that are not equal; two NaNs are, and so are 0 and -0 */
@@ -172,8 +175,9 @@ typedef struct cen_tensor_writer cen_tensor_writer;
  * and may be removed. What was there before stays as it is until then, and is then replaced; one
  * who has it open still reads it. CEN_ERR_INVALID: an argument is NULL, no such type, a shape of
  * too many bytes, a tensor that does not fill its last byte, a name or key that is there twice or
- * is no UTF-8, or a path that is there and is no plain file; CEN_ERR_IO: also a disk without the
- * room; CEN_ERR_HOST_MEMORY. A writer is used by one thread at a time. */
+ * is no UTF-8, or a path that is there and is no plain file, that ends in ".index.json", or that is
+ * a symbolic link to nothing; CEN_ERR_IO: also a disk without the room; CEN_ERR_HOST_MEMORY. A
+ * writer is used by one thread at a time. */
 CEN_API cen_status cen_tensor_writer_open(const char *path, const cen_tensor_spec *specs,
                                           size_t count, const cen_tensor_note *notes,
                                           size_t note_count, cen_tensor_writer **writer);

@@ -151,7 +151,7 @@ cen_status ceni_tensors_open_file(cen_tensors *tensors, const char *path) {
     return status ? status : read_header(tensors, &tensors->shards[tensors->shard_count - 1]);
 }
 
-static bool is_index(const char *path) {
+bool ceni_tensor_path_is_index(const char *path) {
     static const char end[] = ".index.json";
     size_t length = strlen(path), size = sizeof end - 1;
     return length >= size && !strcmp(path + length - size, end);
@@ -166,8 +166,8 @@ cen_status cen_tensors_open(const char *path, cen_tensors **tensors) {
     if (!made) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "%s: no memory for it", path);
     }
-    cen_status status =
-        is_index(path) ? ceni_tensors_open_index(made, path) : ceni_tensors_open_file(made, path);
+    cen_status status = ceni_tensor_path_is_index(path) ? ceni_tensors_open_index(made, path)
+                                                        : ceni_tensors_open_file(made, path);
     if (!status && !made->by_name) {
         status = ceni_tensors_sort_names(made);
     }
@@ -224,18 +224,20 @@ const cen_tensor_shard *cen_tensors_get_shard(const cen_tensors *tensors, size_t
     return tensors && index < tensors->shard_count ? &tensors->shards[index].told : NULL;
 }
 
+static bool is_file(const ceni_fd_id *id, const struct stat *st) {
+    return id->device == st->st_dev && id->inode == st->st_ino;
+}
+
 bool cen_tensors_reads(const cen_tensors *tensors, const char *path) {
     struct stat st;
     if (!tensors || !path || stat(path, &st)) {
         return false;
     }
-    for (size_t i = 0; i < tensors->shard_count; i++) {
-        const ceni_fd_id *id = &tensors->shards[i].id;
-        if (id->device == st.st_dev && id->inode == st.st_ino) {
-            return true;
-        }
+    bool reads = tensors->has_index && is_file(&tensors->index, &st);
+    for (size_t i = 0; i < tensors->shard_count && !reads; i++) {
+        reads = is_file(&tensors->shards[i].id, &st);
     }
-    return false;
+    return reads;
 }
 
 cen_status cen_tensors_read(const cen_tensors *tensors, const cen_tensor *tensor, uint64_t offset,

@@ -31,7 +31,12 @@ struct cen_tensors {
     const cen_tensor **by_name;
     cen_tensor_note *notes; /* key and value are one block, which begins with the key */
     size_t shard_count, shard_capacity, count, capacity, note_count, note_capacity;
+    bool has_index;
+    ceni_fd_id index; /* the file that names the shards */
 };
+
+/* Whether a path is opened as an index. */
+bool ceni_tensor_path_is_index(const char *path);
 
 /* Elements and bytes of a shape; false: too many, or the last byte is not full. */
 bool ceni_tensor_measure(const ceni_tensor_type *type, const uint64_t *shape, uint32_t rank,

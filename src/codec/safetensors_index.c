@@ -34,13 +34,15 @@ static cen_status parse(const char *path, const char *text, size_t size, json_t 
     return CEN_OK;
 }
 
-static cen_status load(const char *path, json_t **root) {
+static cen_status load(cen_tensors *tensors, const char *path, json_t **root) {
     int fd = -1;
     struct stat st;
     cen_status status = ceni_tensor_file_open(path, &fd, &st);
     if (status) {
         return status;
     }
+    tensors->has_index = true;
+    tensors->index = (ceni_fd_id){st.st_dev, st.st_ino};
     uint64_t size = (uint64_t)st.st_size;
     char *text = NULL;
     if (size > CEN_TENSOR_HEADER_MAX) {
@@ -148,7 +150,7 @@ cen_status ceni_tensors_open_index(cen_tensors *tensors, const char *path) {
     json_t *root = NULL;
     const char **files = NULL;
     size_t count = 0;
-    cen_status status = load(path, &root);
+    cen_status status = load(tensors, path, &root);
     if (status) {
         return status;
     }

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "codec/safetensors.h"
 #include "trace/write.h"
 
 #include <errno.h>
@@ -34,15 +35,29 @@ static bool fault(void) {
     return hit;
 }
 
-/* The file behind `path`, if there is one: a symbolic link stays one. */
+/* The file behind `path`, if there is one: a symbolic link stays one, and is refused if it leads to
+ * none. */
 static cen_status find_target(ceni_tensor_out *out, const char *path) {
-    struct stat st;
+    struct stat st, link;
     bool there = !stat(path, &st);
+    int error = errno;
+    if (!there && !lstat(path, &link)) {
+        return ceni_fail(CEN_ERR_INVALID,
+                         "%s: a symbolic link that leads to no file (%s); one to a plain file, or "
+                         "no link, is expected",
+                         path, strerror(error));
+    }
     char *real = there ? realpath(path, NULL) : NULL;
     out->target = ceni_strdup(real ? real : path);
     free(real);
     if (!out->target) {
         return no_memory(path);
+    }
+    if (ceni_tensor_path_is_index(path) || ceni_tensor_path_is_index(out->target)) {
+        return ceni_fail(CEN_ERR_INVALID,
+                         "%s: a tensor file would be read as an index by that name; one that does "
+                         "not end in .index.json is expected",
+                         path);
     }
     if (there && !S_ISREG(st.st_mode)) {
         return ceni_fail(CEN_ERR_INVALID, "%s: is there, and no plain file", path);
@@ -50,7 +65,12 @@ static cen_status find_target(ceni_tensor_out *out, const char *path) {
     if (there && access(path, W_OK)) {
         return failed(out, "cannot be written");
     }
-    out->mode = there ? st.st_mode & 07777 : 0;
+    out->replaces = there;
+    if (there) {
+        out->mode = st.st_mode & 07777;
+        out->owner = st.st_uid;
+        out->group = st.st_gid;
+    }
     return CEN_OK;
 }
 
@@ -144,9 +164,25 @@ static cen_status sync_folder(const ceni_tensor_out *out) {
     return status;
 }
 
+/* Owner and group as of what is replaced, as far as this process may, then the permissions: a file
+ * that is not of its owner or group any more does not run as them. */
+static cen_status take_over(const ceni_tensor_out *out) {
+    struct stat st;
+    bool given = !fchown(out->fd, out->owner, out->group) ||
+                 !fchown(out->fd, (uid_t)-1, out->group); /* or not even that */
+    if (fstat(out->fd, &st)) {
+        return failed(out, "its owner cannot be told");
+    }
+    bool same = given && st.st_uid == out->owner && st.st_gid == out->group;
+    return fchmod(out->fd, same ? out->mode : out->mode & 01777)
+               ? failed(out, "its permissions cannot be set")
+               : CEN_OK;
+}
+
 cen_status ceni_tensor_out_name(ceni_tensor_out *out) {
-    if (out->mode && fchmod(out->fd, out->mode)) {
-        return failed(out, "its permissions cannot be set");
+    cen_status status = out->replaces ? take_over(out) : CEN_OK;
+    if (status) {
+        return status;
     }
     if (fault() || fsync(out->fd)) {
         return failed(out, "it cannot be put on the disk");

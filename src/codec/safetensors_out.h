@@ -6,13 +6,17 @@
 
 #include "cenote/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 typedef struct ceni_tensor_out {
     int fd; /* -1: not open */
     char *target, *temporary;
-    mode_t mode; /* of the file that is replaced; 0: none is */
+    bool replaces; /* a file, whose these are: */
+    mode_t mode;
+    uid_t owner;
+    gid_t group;
 } ceni_tensor_out;
 
 /* Makes a file of `bytes` bytes beside `path`. On failure too, ceni_tensor_out_close is to follow.

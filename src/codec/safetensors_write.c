@@ -189,8 +189,8 @@ static cen_status put_entry(ceni_str *to, const place *p) {
 }
 
 /* The header with its length before it and spaces behind it, up to a multiple of 8. */
-static cen_status make_header(const place *places, size_t count, const cen_tensor_note *notes,
-                              size_t note_count, ceni_str *to) {
+static cen_status make_header(const char *path, const place *places, size_t count,
+                              const cen_tensor_note *notes, size_t note_count, ceni_str *to) {
     ceni_str_fill(to, ' ', 8); /* the length's place */
     ceni_str_printf(to, "{");
     cen_status status = put_notes(to, notes, note_count);
@@ -204,8 +204,8 @@ static cen_status make_header(const place *places, size_t count, const cen_tenso
         status = ceni_fail(CEN_ERR_HOST_MEMORY, "no memory for a header");
     }
     if (!status && to->size - 8 > CEN_TENSOR_HEADER_MAX) {
-        status = ceni_fail(CEN_ERR_INVALID, "a header of %zu bytes; %u are the most", to->size - 8,
-                           CEN_TENSOR_HEADER_MAX);
+        status = ceni_fail(CEN_ERR_INVALID, "%s: a header of %zu bytes; %u are the most", path,
+                           to->size - 8, CEN_TENSOR_HEADER_MAX);
     }
     for (size_t i = 0; i < 8 && !status; i++) {
         to->data[i] = (char)((uint64_t)(to->size - 8) >> (8 * i));
@@ -221,7 +221,7 @@ static cen_status begin(cen_tensor_writer *w, const char *path, const cen_tensor
     uint64_t data = 0;
     cen_status status = lay_out(w->places, w->count, &data);
     if (!status) {
-        status = make_header(w->places, w->count, notes, note_count, &header);
+        status = make_header(path, w->places, w->count, notes, note_count, &header);
     }
     if (!status) {
         w->bytes = header.size + data;

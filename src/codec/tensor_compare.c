@@ -10,7 +10,7 @@
 #include <string.h>
 
 typedef struct sums {
-    uint64_t different, nonfinite;
+    uint64_t different, nonfinite, lost;         /* lost: finite in the first only */
     double count, max_error, error2, a2, b2, ab; /* of the pairs that are finite */
 } sums;
 
@@ -24,6 +24,7 @@ static void add_pieces(const double *a, const double *b, size_t count, sums *all
         double x = finite ? a[i] : 0, y = finite ? b[i] : 0, e = fabs(x - y);
         s.different += !equal;
         s.nonfinite += !equal && !finite;
+        s.lost += isfinite(a[i]) && !finite;
         s.count += finite;
         s.max_error = e > s.max_error ? e : s.max_error;
         s.error2 += e * e;
@@ -33,6 +34,7 @@ static void add_pieces(const double *a, const double *b, size_t count, sums *all
     }
     all->different += s.different;
     all->nonfinite += s.nonfinite;
+    all->lost += s.lost;
     all->count += s.count;
     all->max_error = s.max_error > all->max_error ? s.max_error : all->max_error;
     all->error2 += s.error2;
@@ -50,6 +52,11 @@ static void conclude(const sums *s, cen_tensor_difference *d) {
     bool both = s->a2 > 0 && s->b2 > 0;
     double cosine = both ? s->ab / (sqrt(s->a2) * sqrt(s->b2)) : 0;
     d->cosine = s->error2 > 0 ? fmin(cosine, 1) : 1; /* rounded, it may be more */
+    if (s->lost) {                                   /* as in a codec's report */
+        d->max_error = d->mse = INFINITY;
+        d->sqnr_db = -INFINITY;
+        d->cosine = 0;
+    }
 }
 
 static uint64_t count_unequal(const uint8_t *a, const uint8_t *b, uint64_t count, uint32_t size) {

@@ -23,7 +23,8 @@ static cen_status check(const cen_tensors *in, const char *out, const cen_quanti
     if (cen_tensors_reads(in, out)) {
         return ceni_fail(CEN_ERR_INVALID, "%s: is what is read, and would be replaced", out);
     }
-    return CEN_OK;
+    /* A description of nothing might become one of a tensor of the output. */
+    return cen_quantized_check(in);
 }
 
 static cen_status check_threshold(const cen_quantize_options *o) {
@@ -102,6 +103,24 @@ static cen_status write_out(ceni_quantize_job *job) {
     return cen_tensor_writer_finish(job->writer);
 }
 
+/* What an encoded tensor does not hold, and its figures do not count. */
+static void warn_of_lost(const cen_quantize_row *row) {
+    const char *name = row->tensor->name;
+    const cen_codec *codec = &row->codec;
+    cen_dtype dtype = cen_codec_format_dtype(codec->format);
+    bool integers = ceni_codec_is_int(codec->format);
+    bool fp8 = dtype == CEN_FP8_E4M3 || dtype == CEN_FP8_E5M2;
+    if (row->report.nan && integers) {
+        ceni_log(CEN_LOG_WARN, "tensor '%.64s': %" PRIu64 " NaNs became 0", name, row->report.nan);
+    }
+    if (row->report.infinite && (integers || fp8) && codec->overflow != CEN_CODEC_NONFINITE) {
+        ceni_log(CEN_LOG_WARN,
+                 "tensor '%.64s': %" PRIu64 " infinities became the largest number that their "
+                 "scale makes",
+                 name, row->report.infinite);
+    }
+}
+
 static void report(const ceni_quantize_job *job, cen_quantize_row *rows) {
     for (size_t i = 0; i < job->count; i++) {
         const ceni_quantize_item *item = &job->items[i];
@@ -119,10 +138,7 @@ static void report(const ceni_quantize_job *job, cen_quantize_row *rows) {
         } else if (item->made == CENI_KEPT) {
             row.bytes = tensor->bytes;
         }
-        if (row.report.nan && ceni_codec_is_int(row.codec.format)) {
-            ceni_log(CEN_LOG_WARN, "tensor '%.64s': %" PRIu64 " NaNs became 0", tensor->name,
-                     row.report.nan);
-        }
+        warn_of_lost(&row);
         rows[i] = row;
     }
 }

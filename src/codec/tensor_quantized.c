@@ -256,6 +256,27 @@ cen_status cen_quantized_find(const cen_tensors *tensors, const char *name,
     return status;
 }
 
+cen_status cen_quantized_check(const cen_tensors *tensors) {
+    static const char key[] = CENI_QUANTIZED_KEY;
+    cen_status status = CEN_OK;
+    if (!tensors) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_quantized_check: tensors is NULL");
+    }
+    for (size_t i = 0; i < cen_tensors_note_count(tensors) && !status; i++) {
+        const cen_tensor_note *note = cen_tensors_get_note(tensors, i);
+        const char *name = note->key + sizeof key - 1;
+        cen_quantized found;
+        if (strncmp(note->key, key, sizeof key - 1) != 0) {
+            continue;
+        }
+        status = cen_tensors_find(tensors, name)
+                     ? cen_quantized_find(tensors, name, &found)
+                     : ceni_fail(CEN_ERR_FORMAT,
+                                 "metadata '%s%.64s' is of a tensor that is not there", key, name);
+    }
+    return status;
+}
+
 /* As strcmp of `key` with the key of the description of the tensor of that name. */
 static int compare_key(const char *key, const char *name, size_t length) {
     size_t before = sizeof CENI_QUANTIZED_KEY - 1;

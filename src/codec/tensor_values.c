@@ -118,16 +118,16 @@ typedef struct moments {
     double count, mean, squares; /* squares: of the distances from the mean */
 } moments;
 
-static moments moments_of(const double *values, size_t count) {
+static moments moments_of(const double *values, size_t count, double scale) {
     moments m = {0};
     double sum = 0;
     for (size_t i = 0; i < count; i++) {
-        sum += isfinite(values[i]) ? values[i] : 0;
+        sum += isfinite(values[i]) ? values[i] * scale : 0;
         m.count += isfinite(values[i]);
     }
     m.mean = m.count > 0 ? sum / m.count : 0;
     for (size_t i = 0; i < count; i++) {
-        double d = isfinite(values[i]) ? values[i] - m.mean : 0;
+        double d = isfinite(values[i]) ? values[i] * scale - m.mean : 0;
         m.squares += d * d;
     }
     return m;
@@ -157,6 +157,33 @@ static void count_values(const double *values, size_t count, bool *any, cen_tens
     }
 }
 
+/* Whose squares and sums a double holds; what is lost of small ones is nothing beside the large. */
+static double scale_for(double absmax) {
+    return absmax > 0x1p470 ? 0x1p-600 : absmax < 0x1p-400 ? 0x1p600 : 1;
+}
+
+static cen_status read_stats(const cen_tensors *tensors, const cen_tensor *tensor, double scale,
+                             double *values, cen_tensor_stats *stats) {
+    cen_tensor_stats made = {.count = tensor->count};
+    moments all = {0};
+    bool any = false;
+    cen_status status = cen_tensors_values(tensors, tensor, 0, 0, values); /* has it numbers? */
+    for (uint64_t at = 0; at < tensor->count && !status; at += CENI_PIECE) {
+        uint64_t rest = tensor->count - at, n = rest < CENI_PIECE ? rest : CENI_PIECE;
+        status = cen_tensors_values(tensors, tensor, at, n, values);
+        if (!status) {
+            count_values(values, (size_t)n, &any, &made);
+            join(&all, moments_of(values, (size_t)n, scale));
+        }
+    }
+    if (!status) { /* rounded, they may be beyond what there can be */
+        made.mean = fmin(fmax(all.mean / scale, made.min), made.max);
+        made.std = all.count > 0 ? fmin(sqrt(all.squares / all.count) / scale, made.absmax) : 0;
+        *stats = made;
+    }
+    return status;
+}
+
 cen_status cen_tensors_stats(const cen_tensors *tensors, const cen_tensor *tensor,
                              cen_tensor_stats *stats) {
     if (!tensors || !tensor || !stats) {
@@ -169,24 +196,15 @@ cen_status cen_tensors_stats(const cen_tensors *tensors, const cen_tensor *tenso
     if (!values) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.64s': no memory to read it", tensor->name);
     }
-    cen_tensor_stats made = {.count = tensor->count};
-    moments all = {0};
-    bool any = false;
-    cen_status status = cen_tensors_values(tensors, tensor, 0, 0, values); /* has it numbers? */
-    for (uint64_t at = 0; at < tensor->count && !status; at += CENI_PIECE) {
-        uint64_t rest = tensor->count - at, n = rest < CENI_PIECE ? rest : CENI_PIECE;
-        status = cen_tensors_values(tensors, tensor, at, n, values);
-        if (!status) {
-            count_values(values, (size_t)n, &any, &made);
-            join(&all, moments_of(values, (size_t)n));
-        }
+    cen_tensor_stats made = {0};
+    cen_status status = read_stats(tensors, tensor, 1, values, &made);
+    double scale = scale_for(made.absmax);
+    if (!status && made.absmax > 0 && scale != 1) {
+        status = read_stats(tensors, tensor, scale, values, &made);
     }
     ceni_free(values);
-    if (status) {
-        return status;
+    if (!status) {
+        *stats = made;
     }
-    made.mean = all.mean;
-    made.std = all.count > 0 ? sqrt(all.squares / all.count) : 0;
-    *stats = made;
-    return CEN_OK;
+    return status;
 }

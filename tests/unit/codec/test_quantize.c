@@ -331,11 +331,12 @@ static void what_stays_is_named_with_its_reason(void **state) {
     files(true);
 }
 
-static char warned[512];
+static char warned[512]; /* one after another */
 
 static void keep(void *arg, cen_log_level level, const char *message) {
     if (level == CEN_LOG_WARN) {
-        snprintf(warned, sizeof warned, "%s", message);
+        size_t length = strlen(warned);
+        snprintf(warned + length, sizeof warned - length, "%s\n", message);
     }
 }
 
@@ -394,7 +395,8 @@ static void what_is_not_finite_is_told(void **state) {
     assert_int_equal(quantize("in", "out", &options, &row), CEN_OK);
     cen_log_set(NULL, NULL, CEN_LOG_ERROR);
     assert_true(row.report.nan == 1 && row.report.infinite == 1);
-    assert_string_equal(warned, "tensor 'w': 1 NaNs became 0");
+    assert_non_null(strstr(warned, "tensor 'w': 1 NaNs became 0\n"));
+    assert_non_null(strstr(warned, "tensor 'w': 1 infinities became the largest number that"));
     options.budget.finite_only = true;
     assert_int_equal(quantize("in", "out", &options, &row), CEN_OK);
     assert_string_equal(row.kept, "not finite");

@@ -1,6 +1,7 @@
 /* Elements as numbers: each type's, what they are like, and how far they are from others. */
 #include "tensor_files.h"
 
+#include <float.h>
 #include <math.h>
 
 static void put_one(const char *name, const char *type, uint64_t count, const void *data,
@@ -83,6 +84,25 @@ static void a_tensor_is_summed_up(void **state) {
     free(v);
 }
 
+/* Sums and squares that no double holds. */
+static void elements_of_any_size_are_summed_up(void **state) {
+    const double cases[][4] = {/* two elements, mean, deviation */
+                               {DBL_MAX, DBL_MAX, DBL_MAX, 0},
+                               {DBL_MAX, -DBL_MAX, 0, DBL_MAX},
+                               {1e300, 3e300, 2e300, 1e300},
+                               {-3e160, -1e160, -2e160, 1e160},
+                               {1e-300, 3e-300, 2e-300, 1e-300}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cen_tensor_stats s;
+        put_one("s", "F64", 2, cases[i], 16);
+        cen_tensors *t = open_tensors("s");
+        assert_int_equal(cen_tensors_stats(t, cen_tensors_get(t, 0), &s), CEN_OK);
+        assert_true(fabs(s.mean - cases[i][2]) <= fabs(cases[i][2]) * 1e-14);
+        assert_true(fabs(s.std - cases[i][3]) <= cases[i][3] * 1e-14);
+        cen_tensors_close(t);
+    }
+}
+
 static cen_status difference(const char *type_a, const void *a, uint64_t bytes_a,
                              const char *type_b, const void *b, uint64_t bytes_b, uint64_t count,
                              cen_tensor_difference *d) {
@@ -105,7 +125,11 @@ static void two_are_compared(void **state) {
     assert_true(fabs(d.cosine - 6 / (sqrt(5) * sqrt(7.25))) < 1e-12);
     const float c[] = {1, 2, 3, 0, -INFINITY};
     assert_int_equal(difference("F32", a, 20, "F32", c, 20, 5, &d), CEN_OK);
-    assert_true(d.different == 2 && d.nonfinite == 2 && d.max_error == 0 && isinf(d.sqnr_db));
+    assert_true(d.different == 2 && d.nonfinite == 2 && d.max_error == 0 && d.sqnr_db > 1e300);
+    /* Finite in the first only: no error is as large. */
+    assert_int_equal(difference("F32", c, 20, "F32", a, 20, 5, &d), CEN_OK);
+    assert_true(d.different == 2 && d.nonfinite == 2 && isinf(d.max_error) && isinf(d.mse));
+    assert_true(d.sqnr_db < -1e300 && d.cosine == 0);
     const uint8_t half[] = {0, 0x3c, 0, 0x40};
     assert_int_equal(difference("F32", a, 8, "F16", half, 4, 2, &d), CEN_OK);
     assert_true(!d.different && d.cosine == 1 && isinf(d.sqnr_db));
@@ -148,6 +172,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_type_is_read),
         cmocka_unit_test(a_tensor_is_summed_up),
+        cmocka_unit_test(elements_of_any_size_are_summed_up),
         cmocka_unit_test(two_are_compared),
         cmocka_unit_test(what_doubles_do_not_tell_is_told),
     };
