@@ -59,6 +59,12 @@ const char *cli_option_value(const char *name, int argc, char **argv, int *i);
 /* Whether a word is --help, -h or, if `json` is not NULL, --json, which is noted. */
 bool cli_common_option(const char *word, bool *help, bool *json);
 
+/* Whether a word is the "--" behind which all words are operands, which is noted in *plain. */
+bool cli_end_of_options(const char *word, bool *plain);
+
+/* Whether a word is an operand: no option, or behind "--". A lone "-" is one. */
+bool cli_is_operand(const char *word, bool plain);
+
 /* Whether argv[*i] is --socket PATH, the broker's, which is noted. *status: the exit status so far.
  */
 bool cli_socket_option(const char *command, int argc, char **argv, int *i, const char **path,

@@ -128,7 +128,8 @@ typedef struct cen_share_access {
 /* Zero-initialise, set `size` to sizeof, then what differs. */
 typedef struct cen_share_export_options {
     size_t size;
-    const char *name; /* NULL: only the token opens it. A name belongs to the user who first
+    const char *name; /* NULL: only the token opens it. None begins with '#', or reads as a token or
+                         as "name@3": CEN_ERR_INVALID. A name belongs to the user who first
                          published it for as long as there is a version */
     const cen_share_access *access; /* who may open it beside this user, who may write too */
     size_t access_count;
