@@ -42,7 +42,8 @@ cen_status cli_read(const char *command, const char *file, cen_snapshot **snapsh
 #define CLI_NAME 256
 const char *cli_base_name(const char *path, char name[CLI_NAME]);
 
-/* Replaces control characters by '?'. */
+/* Replaces by '?' what would act on a terminal or hide, as in a file's name: controls, separators
+ * of lines, changes of direction, what has no width. */
 void cli_one_line(char *text);
 
 /* Characters, not bytes, of UTF-8. */
