@@ -42,7 +42,8 @@ cen_status cli_read(const char *command, const char *file, cen_snapshot **snapsh
 #define CLI_NAME 256
 const char *cli_base_name(const char *path, char name[CLI_NAME]);
 
-/* Replaces control characters by '?'. */
+/* Replaces by '?' what would act on a terminal or hide, as in a file's name: controls, separators
+ * of lines, changes of direction, what has no width. */
 void cli_one_line(char *text);
 
 /* Characters, not bytes, of UTF-8. */
@@ -58,6 +59,12 @@ const char *cli_option_value(const char *name, int argc, char **argv, int *i);
 
 /* Whether a word is --help, -h or, if `json` is not NULL, --json, which is noted. */
 bool cli_common_option(const char *word, bool *help, bool *json);
+
+/* Whether a word is the "--" behind which all words are operands, which is noted in *plain. */
+bool cli_end_of_options(const char *word, bool *plain);
+
+/* Whether a word is an operand: no option, or behind "--". A lone "-" is one. */
+bool cli_is_operand(const char *word, bool plain);
 
 /* Whether argv[*i] is --socket PATH, the broker's, which is noted. *status: the exit status so far.
  */

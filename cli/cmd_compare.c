@@ -14,7 +14,7 @@ typedef struct arguments {
     const char *files[2];
     int count;
     double tolerance, sqnr;
-    bool has_tolerance, has_sqnr, json, help;
+    bool has_tolerance, has_sqnr, json, plain, help;
     uint64_t top;
 } arguments;
 
@@ -36,10 +36,16 @@ static const char usage[] =
 
 static int parse_one(int argc, char **argv, int *i, arguments *args) {
     const char *value;
-    if (!strcmp(argv[*i], "--help") || !strcmp(argv[*i], "-h")) {
-        args->help = true;
-    } else if (!strcmp(argv[*i], "--json")) {
-        args->json = true;
+    if (cli_end_of_options(argv[*i], &args->plain)) {
+        return CLI_OK;
+    }
+    if (cli_is_operand(argv[*i], args->plain)) {
+        if (args->count == 2) {
+            return cli_usage_error("compare", "two files, A and B; '%s' is one too many", argv[*i]);
+        }
+        args->files[args->count++] = argv[*i];
+    } else if (cli_common_option(argv[*i], &args->help, &args->json)) {
+        return CLI_OK;
     } else if ((value = cli_option_value("--tolerance", argc, argv, i))) {
         args->has_tolerance = true;
         return cli_amount_option("compare", "--tolerance", value, "an error", "1e-3",
@@ -49,12 +55,8 @@ static int parse_one(int argc, char **argv, int *i, arguments *args) {
         return cli_amount_option("compare", "--sqnr", value, "decibels", "30", &args->sqnr);
     } else if ((value = cli_option_value("--top", argc, argv, i))) {
         return cli_whole_option("compare", "--top", value, 0, INT32_MAX, &args->top);
-    } else if (argv[*i][0] == '-') {
-        return cli_usage_error("compare", "unknown option '%s'; --help lists them", argv[*i]);
-    } else if (args->count == 2) {
-        return cli_usage_error("compare", "two files, A and B; '%s' is one too many", argv[*i]);
     } else {
-        args->files[args->count++] = argv[*i];
+        return cli_stray_word("compare", argv[*i]);
     }
     return CLI_OK;
 }

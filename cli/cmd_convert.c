@@ -11,7 +11,7 @@
 typedef struct arguments {
     const char *in, *out; /* "": missing */
     const char *to;       /* NULL: by the ending of `out` */
-    bool help;
+    bool plain, help;
 } arguments;
 
 static const char usage[] =
@@ -43,20 +43,23 @@ static const struct {
 static int parse(int argc, char **argv, arguments *args) {
     for (int i = 1; i < argc; i++) {
         const char *value;
-        if (cli_common_option(argv[i], &args->help, NULL)) {
+        if (cli_end_of_options(argv[i], &args->plain)) {
             continue;
         }
-        if ((value = cli_option_value("--to", argc, argv, &i))) {
+        if (cli_is_operand(argv[i], args->plain)) {
+            if (*args->in) {
+                return cli_usage_error("convert", "one IN, not '%s' and '%s'; OUT comes after -o",
+                                       args->in, argv[i]);
+            }
+            args->in = argv[i];
+        } else if (cli_common_option(argv[i], &args->help, NULL)) {
+            continue;
+        } else if ((value = cli_option_value("--to", argc, argv, &i))) {
             args->to = value;
         } else if (!strcmp(argv[i], "-o")) {
             args->out = i + 1 < argc ? argv[++i] : "";
-        } else if (argv[i][0] == '-' && argv[i][1]) {
-            return cli_stray_word("convert", argv[i]);
-        } else if (*args->in) {
-            return cli_usage_error("convert", "one IN, not '%s' and '%s'; OUT comes after -o",
-                                   args->in, argv[i]);
         } else {
-            args->in = argv[i];
+            return cli_stray_word("convert", argv[i]);
         }
     }
     if (args->help) {

@@ -15,7 +15,7 @@ typedef struct arguments {
     const char *file;   /* the first */
     const char **files; /* argv, with the files at its front */
     size_t file_count;
-    bool json, help;
+    bool json, plain, help;
     cen_explain_options options;
 } arguments;
 
@@ -65,18 +65,20 @@ static int parse(int argc, char **argv, arguments *args) {
     for (int i = 1; i < argc; i++) {
         const char *value;
         int status = CLI_OK;
-        if (cli_common_option(argv[i], &args->help, &args->json)) {
+        if (cli_end_of_options(argv[i], &args->plain)) {
             continue;
         }
-        if ((value = cli_option_value("--cap", argc, argv, &i))) {
+        if (cli_is_operand(argv[i], args->plain)) {
+            args->files[args->file_count++] = argv[i];
+        } else if (cli_common_option(argv[i], &args->help, &args->json)) {
+            continue;
+        } else if ((value = cli_option_value("--cap", argc, argv, &i))) {
             status = cli_size_option("explain", "--cap", value, &args->options.cap_bytes);
         } else if ((value = cli_option_value("--device-total", argc, argv, &i))) {
             status = cli_size_option("explain", "--device-total", value,
                                      &args->options.device_total_bytes);
-        } else if (argv[i][0] == '-' && argv[i][1]) {
-            status = cli_stray_word("explain", argv[i]);
         } else {
-            args->files[args->file_count++] = argv[i];
+            status = cli_stray_word("explain", argv[i]);
         }
         if (status) {
             return status;

@@ -11,7 +11,7 @@
 
 typedef struct arguments {
     const char *file;
-    bool stats, json, help;
+    bool stats, json, plain, help;
 } arguments;
 
 static const char usage[] =
@@ -28,18 +28,21 @@ static const char usage[] =
 
 static int parse(int argc, char **argv, arguments *args) {
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            args->help = true;
+        if (cli_end_of_options(argv[i], &args->plain)) {
+            continue;
+        }
+        if (cli_is_operand(argv[i], args->plain)) {
+            if (args->file) {
+                return cli_usage_error("inspect", "one FILE, not '%s' and '%s'", args->file,
+                                       argv[i]);
+            }
+            args->file = argv[i];
+        } else if (cli_common_option(argv[i], &args->help, &args->json)) {
+            continue;
         } else if (!strcmp(argv[i], "--stats")) {
             args->stats = true;
-        } else if (!strcmp(argv[i], "--json")) {
-            args->json = true;
-        } else if (argv[i][0] == '-') {
-            return cli_usage_error("inspect", "unknown option '%s'; --help lists them", argv[i]);
-        } else if (args->file) {
-            return cli_usage_error("inspect", "one FILE, not '%s' and '%s'", args->file, argv[i]);
         } else {
-            args->file = argv[i];
+            return cli_stray_word("inspect", argv[i]);
         }
     }
     return args->file || args->help

@@ -16,7 +16,7 @@ typedef struct arguments {
     uint64_t group, top;
     cen_quantize_options options;
     const char *include[PATTERNS], *exclude[PATTERNS];
-    bool asymmetric, json, help;
+    bool asymmetric, json, plain, help;
 } arguments;
 
 static const char usage[] =
@@ -129,10 +129,17 @@ static int parse_calibrate(const char *value, arguments *args) {
 static int parse_one(int argc, char **argv, int *i, arguments *args) {
     cen_quantize_options *o = &args->options;
     const char *value;
-    if (!strcmp(argv[*i], "--help") || !strcmp(argv[*i], "-h")) {
-        args->help = true;
-    } else if (!strcmp(argv[*i], "--json")) {
-        args->json = true;
+    if (cli_end_of_options(argv[*i], &args->plain)) {
+        return CLI_OK;
+    }
+    if (cli_is_operand(argv[*i], args->plain)) {
+        if (*args->in) {
+            return cli_usage_error("quantize", "one IN, not '%s' and '%s'; OUT comes after -o",
+                                   args->in, argv[*i]);
+        }
+        args->in = argv[*i];
+    } else if (cli_common_option(argv[*i], &args->help, &args->json)) {
+        return CLI_OK;
     } else if (!strcmp(argv[*i], "--asymmetric")) {
         args->asymmetric = true;
     } else if (!strcmp(argv[*i], "-o")) {
@@ -151,13 +158,8 @@ static int parse_one(int argc, char **argv, int *i, arguments *args) {
         return add_pattern("--exclude", value, args->exclude, &o->exclude_count);
     } else if ((value = cli_option_value("--top", argc, argv, i))) {
         return cli_whole_option("quantize", "--top", value, 0, INT32_MAX, &args->top);
-    } else if (argv[*i][0] == '-') {
-        return cli_usage_error("quantize", "unknown option '%s'; --help lists them", argv[*i]);
-    } else if (*args->in) {
-        return cli_usage_error("quantize", "one IN, not '%s' and '%s'; OUT comes after -o",
-                               args->in, argv[*i]);
     } else {
-        args->in = argv[*i];
+        return cli_stray_word("quantize", argv[*i]);
     }
     return CLI_OK;
 }

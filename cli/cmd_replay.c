@@ -12,7 +12,7 @@
 
 typedef struct arguments {
     const char *file;
-    bool json, curve, help;
+    bool json, curve, plain, help;
     uint64_t cap;
 } arguments;
 
@@ -35,22 +35,26 @@ const uint64_t replay_curve_mib[REPLAY_CURVE_POINTS] = {2, 8, 32, 128, 512};
 static int parse(int argc, char **argv, arguments *args) {
     for (int i = 1; i < argc; i++) {
         const char *value;
-        if (cli_common_option(argv[i], &args->help, &args->json)) {
+        if (cli_end_of_options(argv[i], &args->plain)) {
             continue;
         }
-        if (!strcmp(argv[i], "--curve")) {
+        if (cli_is_operand(argv[i], args->plain)) {
+            if (args->file) {
+                return cli_usage_error("replay", "one FILE, not '%s' and '%s'", args->file,
+                                       argv[i]);
+            }
+            args->file = argv[i];
+        } else if (cli_common_option(argv[i], &args->help, &args->json)) {
+            continue;
+        } else if (!strcmp(argv[i], "--curve")) {
             args->curve = true;
         } else if ((value = cli_option_value("--cap", argc, argv, &i))) {
             int status = cli_size_option("replay", "--cap", value, &args->cap);
             if (status) {
                 return status;
             }
-        } else if (argv[i][0] == '-' && argv[i][1]) {
-            return cli_stray_word("replay", argv[i]);
-        } else if (args->file) {
-            return cli_usage_error("replay", "one FILE, not '%s' and '%s'", args->file, argv[i]);
         } else {
-            args->file = argv[i];
+            return cli_stray_word("replay", argv[i]);
         }
     }
     return args->file || args->help

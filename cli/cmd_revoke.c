@@ -9,19 +9,20 @@
 #include "cli/sharing.h"
 
 typedef struct arguments {
-    bool withdraw, help;
+    bool withdraw, plain, help;
     const char *socket;
     char **what; /* of argv, moved to its front */
     int count;
 } arguments;
 
 static const char usage[] =
-    "usage: cenote revoke [--withdraw] [--socket PATH] NAME[@VERSION]|#ID...\n"
+    "usage: cenote revoke [--withdraw] [--socket PATH] [--] NAME[@VERSION]|#ID...\n"
     "\n"
     "Takes back what processes share through a broker ('cenote serve'): nobody can open it any\n"
     "more, and those who have it open are told to close it. The memory is free again once they\n"
     "have, or have died: no process can take a mapping from another. 'cenote holders' lists\n"
-    "names, versions, IDs, and who has them open. A name alone means all its versions.\n"
+    "names, versions, IDs, and who has them open. A name alone means all its versions; one that\n"
+    "begins with '-' comes behind '--'.\n"
     "\n"
     "  --withdraw     let those who have it open keep it\n"
     "  --socket PATH  the broker's socket; default as for programs (docs/share.md)\n"
@@ -33,19 +34,21 @@ static int parse(int argc, char **argv, arguments *args) {
     args->what = argv + 1;
     for (int i = 1; i < argc; i++) {
         int status = CLI_OK;
-        if (cli_common_option(argv[i], &args->help, NULL)) {
-            return CLI_OK;
+        if (cli_end_of_options(argv[i], &args->plain)) {
+            continue;
         }
-        if (!strcmp(argv[i], "--withdraw")) {
+        if (cli_is_operand(argv[i], args->plain)) {
+            args->what[args->count++] = argv[i];
+        } else if (cli_common_option(argv[i], &args->help, NULL)) {
+            return CLI_OK;
+        } else if (!strcmp(argv[i], "--withdraw")) {
             args->withdraw = true;
         } else if (cli_socket_option("revoke", argc, argv, &i, &args->socket, &status)) {
             if (status) {
                 return status;
             }
-        } else if (argv[i][0] == '-') {
-            return cli_stray_word("revoke", argv[i]);
         } else {
-            args->what[args->count++] = argv[i];
+            return cli_stray_word("revoke", argv[i]);
         }
     }
     return args->count ? CLI_OK

@@ -13,7 +13,7 @@ typedef struct arguments {
     cen_tile_request request;
     cli_machine machine;
     int shape; /* how many of M, N and K were given */
-    bool json, help;
+    bool json, plain, help;
 } arguments;
 
 static const char usage[] =
@@ -105,6 +105,12 @@ static int parse_one(int argc, char **argv, int *i, arguments *args) {
     cen_tile_request *r = &args->request;
     const char *value;
     int status = CLI_OK;
+    if (cli_end_of_options(argv[*i], &args->plain)) {
+        return CLI_OK;
+    }
+    if (cli_is_operand(argv[*i], args->plain) || isdigit((unsigned char)argv[*i][1])) {
+        return parse_shape(argv[*i], args);
+    }
     if (cli_common_option(argv[*i], &args->help, &args->json)) {
         return CLI_OK;
     }
@@ -120,10 +126,8 @@ static int parse_one(int argc, char **argv, int *i, arguments *args) {
         status = parse_arch(value, &r->sm);
     } else if ((value = cli_option_value("--l2", argc, argv, i))) {
         status = cli_size_option("tile", "--l2", value, &r->l2_bytes);
-    } else if (argv[*i][0] == '-' && !isdigit((unsigned char)argv[*i][1])) {
-        status = cli_stray_word("tile", argv[*i]);
     } else {
-        status = parse_shape(argv[*i], args);
+        status = cli_stray_word("tile", argv[*i]);
     }
     return status;
 }

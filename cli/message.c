@@ -5,12 +5,26 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Control characters, as of a file's name, would act on a terminal. */
+/* The bytes of a character of UTF-8 that would act on a terminal, or hide; 0: it is another. */
+static size_t control_length(const unsigned char *c) {
+    if (*c < ' ' || *c == 0x7f) {
+        return 1;
+    }
+    if ((*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0) || (*c == 0xd8 && c[1] == 0x9c)) {
+        return 2; /* C1; U+061C */
+    }
+    bool marks = *c == 0xe2 && c[1] == 0x80 && /* U+200B, U+200E, U+200F, U+2028 to U+202E */
+                 (c[2] == 0x8b || c[2] == 0x8e || c[2] == 0x8f || (c[2] >= 0xa8 && c[2] <= 0xae));
+    bool format = *c == 0xe2 && c[1] == 0x81 && c[2] >= 0xa0 && c[2] <= 0xaf; /* U+2060 to 206F */
+    bool no_width = *c == 0xef && c[1] == 0xbb && c[2] == 0xbf;               /* U+FEFF */
+    return marks || format || no_width ? 3 : 0;
+}
+
 void cli_one_line(char *text) {
-    for (; *text; text++) {
-        if ((unsigned char)*text < ' ' || *text == 0x7f) {
-            *text = '?';
-        }
+    while (*text) {
+        size_t length = control_length((const unsigned char *)text);
+        memset(text, '?', length);
+        text += length ? length : 1;
     }
 }
 

@@ -30,6 +30,16 @@ bool cli_common_option(const char *word, bool *help, bool *json) {
     return asks_help || asks_json;
 }
 
+bool cli_end_of_options(const char *word, bool *plain) {
+    bool end = !*plain && !strcmp(word, "--");
+    *plain = *plain || end;
+    return end;
+}
+
+bool cli_is_operand(const char *word, bool plain) {
+    return plain || word[0] != '-' || !word[1];
+}
+
 bool cli_socket_option(const char *command, int argc, char **argv, int *i, const char **path,
                        int *status) {
     const char *value = cli_option_value("--socket", argc, argv, i);

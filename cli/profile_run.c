@@ -227,7 +227,7 @@ static int tell_ncu(run *r, int ncu) {
     if (end != KNOWN) {
         (void)cli_failed(command, "ncu ended with exit status %d, and the program%s%s%s", ncu,
                          end == NOT_BEGUN ? " was not begun" : "'s own is not known",
-                         read ? ": " : "", why);
+                         read ? "; what ncu recorded: " : "", why);
     }
     if (end == NOT_BEGUN) {
         cen_profile_free(profile);

@@ -4,17 +4,15 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "cli/cmd.h"
+
 void run_say(const char *format, ...) {
     char line[2048];
     va_list args;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    for (char *c = line; *c; c++) { /* names come from outside, and would act on a terminal */
-        if ((unsigned char)*c < ' ' || *c == 0x7f) {
-            *c = '?';
-        }
-    }
+    cli_one_line(line);
     fprintf(stderr, "cenote: %s\n", line);
 }
 

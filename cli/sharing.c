@@ -133,11 +133,11 @@ static bool shown(const cen_share_set_info *set, const char *uuid) {
 }
 
 /* A label is what a client says of itself. */
-static void put_text(const char *text) {
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        putchar(c < 0x20 || c == 0x7f ? '?' : c);
-    }
+static void put_label(const cen_share_client_info *client) {
+    char label[sizeof client->label];
+    snprintf(label, sizeof label, "%s", client->label);
+    cli_one_line(label);
+    fputs(label, stdout);
 }
 
 static void put_client(const sharing *s, uint64_t id) {
@@ -153,7 +153,7 @@ static void put_client(const sharing *s, uint64_t id) {
     }
     if (*client->label) {
         printf(" ");
-        put_text(client->label);
+        put_label(client);
     }
     if (*client->container) {
         printf(" (container %s)", client->container);

@@ -128,7 +128,8 @@ typedef struct cen_share_access {
 /* Zero-initialise, set `size` to sizeof, then what differs. */
 typedef struct cen_share_export_options {
     size_t size;
-    const char *name; /* NULL: only the token opens it. A name belongs to the user who first
+    const char *name; /* NULL: only the token opens it. None begins with '#', or reads as a token or
+                         as "name@3": CEN_ERR_INVALID. A name belongs to the user who first
                          published it for as long as there is a version */
     const cen_share_access *access; /* who may open it beside this user, who may write too */
     size_t access_count;
@@ -178,9 +179,9 @@ enum { CEN_SHARE_WRITE = 1u };
 /* Opens an export by name (the newest version), "name@version" or token, for `device`: the one that
  * it lies on or a peer that reaches it. Waits up to wait_ms until the name is published, and, but
  * in a notice, until a broker that is gone is back. Opening what is open already gives another view
- * of the same memory. CEN_ERR_NOT_FOUND: no such name, version or token; CEN_ERR_PERMISSION: not
- * for this user, or not for writing; CEN_ERR_UNSUPPORTED: it is on another machine (across
- * machines, use NCCL), or the device does not reach it. */
+ * of the same memory. CEN_ERR_NOT_FOUND: no such token, or no such name or version for this user;
+ * CEN_ERR_PERMISSION: by a token, not for this user, or not for writing; CEN_ERR_UNSUPPORTED: it is
+ * on another machine (across machines, use NCCL), or the device does not reach it. */
 CEN_API cen_status cen_share_open(cen_share *share, cen_device *device, const char *what,
                                   unsigned flags, uint32_t wait_ms, cen_share_view **view);
 /* Ends it after the work submitted so far to `stream`; the addresses are invalid for later work.

@@ -36,7 +36,7 @@ class DeviceProps:
 def device_count(backend: str = "cuda") -> int:
     """How many devices a backend ("cuda" or "host") has; 0 without a driver."""
     count = ctypes.c_int()
-    check(library().cen_device_count(backend.encode(), byref(count)))
+    check(library().cen_device_count(_lib.c_text("backend", backend), byref(count)))
     return count.value
 
 
@@ -51,7 +51,7 @@ class Device(Handle):
     def __init__(self, name: str = "cuda", *, capacity: Optional[int] = None) -> None:
         handle = ctypes.c_void_p()
         if capacity is None:
-            check(library().cen_device_open(name.encode(), byref(handle)))
+            check(library().cen_device_open(_lib.c_text("the name", name), byref(handle)))
         else:
             backend, _, ordinal = name.partition(":")
             if backend != "host" or not (ordinal or "0").isdecimal():

@@ -10,13 +10,14 @@ import os
 from ctypes import POINTER, c_bool, c_char, c_char_p, c_double, c_int, c_size_t
 from ctypes import c_uint, c_uint8, c_uint32, c_uint64, c_void_p
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 #: The interface that this package was written for: the first part of cen_version().
 INTERFACE = "0.1"
 SONAME = f"libcenote.so.{INTERFACE}"
 
 OK = 0
+ERR_INVALID = -1
 ERR_HOST_MEMORY = -2
 ERR_DEVICE_MEMORY = -3
 ERR_UNSUPPORTED = -5
@@ -482,6 +483,14 @@ def count_of(what: str, value: Any, least: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**64:
         raise ValueError(f"{what} is {value!r}: expected an int of at least {least}")
     return value
+
+
+def c_text(what: str, text: Union[str, bytes]) -> bytes:
+    """`text` for a C string, which a NUL would cut. Error naming `what`: CEN_ERR_INVALID, there is one."""
+    encoded = text.encode(errors="surrogateescape") if isinstance(text, str) else text
+    if b"\0" in encoded:
+        raise failure(ERR_INVALID, f"cenote: {what} cannot be used: it holds a NUL byte")
+    return encoded
 
 
 def library() -> ctypes.CDLL:

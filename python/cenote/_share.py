@@ -53,10 +53,11 @@ class Share(Closing):
         self._exporting = 0
         self._idle: Set[int] = set()
         self._lock = threading.RLock()
+        said = _program() if label is None else label
         options = _lib.ShareOptions(
             size=ctypes.sizeof(_lib.ShareOptions),
-            socket=None if socket is None else os.fsencode(socket),
-            label=(_program() if label is None else label).encode(errors="replace") or None,
+            socket=None if socket is None else _lib.c_text("socket", os.fsencode(socket)),
+            label=_lib.c_text("label", said.encode(errors="replace")) or None,
             no_broker=not broker,
             timeout_ms=max(1, core.milliseconds("timeout", timeout)),
             notice=_notices(weakref.ref(self)),
@@ -306,12 +307,12 @@ class Share(Closing):
     def watch(self, name: str, callback: Optional[Callable[[Notice], None]]) -> None:
         """Calls callback(notice) on a thread of the connection's when `name` has a new version; None
         ends that."""
+        encoded = _lib.c_text("the name", name)
         with self._lock:
             if callback is None:
                 self._watchers.pop(name, None)
             else:
                 self._watchers[name] = callback
-        encoded = name.encode(errors="surrogateescape")
         check(library().cen_share_watch(self.handle, encoded, callback is not None))
 
     def list(self) -> Listing:

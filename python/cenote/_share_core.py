@@ -306,7 +306,7 @@ def export(
     listed = (_lib.ShareAccess * len(access))(*access)
     options = _lib.ShareExportOptions(
         size=ctypes.sizeof(_lib.ShareExportOptions),
-        name=None if name is None else name.encode(errors="surrogateescape"),
+        name=None if name is None else _lib.c_text("the name", name),
         access=listed,
         access_count=len(access),
         keep=keep,
@@ -335,7 +335,7 @@ def open_lease(
         library().cen_share_open(
             connection.handle,
             device.handle,
-            what.encode(errors="surrogateescape"),
+            _lib.c_text("the name", what),
             WRITE if write else 0,
             wait_ms,
             byref(handle),

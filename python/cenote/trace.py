@@ -42,7 +42,7 @@ def start(path: Union[str, "os.PathLike[str]"], *, stacks: str = "python") -> No
     frames = getattr(library(), "cen_trace_python_frames", None) if python else None
     if frames is not None:
         options.stack_fn = ctypes.cast(frames, ctypes.c_void_p)
-    check(library().cen_trace_start(os.fsencode(path), byref(options)))
+    check(library().cen_trace_start(_lib.c_text("path", os.fsencode(path)), byref(options)))
 
 
 def stop() -> None:
@@ -62,7 +62,7 @@ def step() -> None:
 
 def mark(name: str, *, end: bool = False) -> None:
     """Marks the begin or the end of a named part of the program."""
-    library().cen_trace_mark(name.encode(), end)
+    library().cen_trace_mark(_lib.c_text("the name", name), end)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,33 +32,65 @@ cen_log_level ceni_log_level(cen_status status) {
     return status && status == expected ? CEN_LOG_DEBUG : CEN_LOG_ERROR;
 }
 
-void ceni_one_line(char *text) {
-    for (; *text; text++) {
-        if ((unsigned char)*text < 0x20 || *text == 0x7f) {
-            *text = '?';
+/* Characters that would act on a terminal or on a line of text instead of being shown: controls,
+ * separators of lines, changes of direction, and what has no width. Those that join letters stay:
+ * scripts need them. */
+static bool is_control(uint32_t code) {
+    return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c || code == 0x200b ||
+           code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
+           (code >= 0x2060 && code <= 0x206f) || code == 0xfeff;
+}
+
+/* The length of the UTF-8 sequence at `text`; 0: it is none. */
+static size_t decode(const uint8_t *text, size_t size, uint32_t *code) {
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    uint8_t lead = text[0];
+    size_t length = lead < 0x80       ? 1
+                    : lead >> 5 == 6  ? 2
+                    : lead >> 4 == 14 ? 3
+                    : lead >> 3 == 30 ? 4
+                                      : 0;
+    if (!length || length > size) {
+        return 0;
+    }
+    *code = length == 1 ? lead : lead & (0x7fu >> length);
+    for (size_t i = 1; i < length; i++) {
+        if (text[i] >> 6 != 2) {
+            return 0;
         }
+        *code = *code << 6 | (text[i] & 63);
+    }
+    bool surrogate = *code >> 11 == 27;
+    return *code < least[length] || *code > 0x10ffff || surrogate ? 0 : length;
+}
+
+size_t ceni_text_length(const void *text, size_t size) {
+    uint32_t code;
+    size_t length = decode(text, size, &code);
+    return length && !is_control(code) ? length : 0;
+}
+
+void ceni_one_line(char *text) {
+    size_t size = strlen(text);
+    for (size_t at = 0; at < size;) {
+        uint32_t code;
+        size_t length = decode((const uint8_t *)text + at, size - at, &code);
+        if (length && is_control(code)) {
+            memset(text + at, '?', length);
+        }
+        at += length ? length : 1;
     }
 }
 
 void ceni_clean_text(char *text) {
-    for (unsigned char *at = (unsigned char *)text; *at;) {
-        int more = *at < 0x80 ? 0 : *at >= 0xc2 && *at < 0xe0 ? 1 : (*at & 0xf0) == 0xe0 ? 2 : -1;
-        more = *at >= 0xf0 && *at < 0xf5 ? 3 : more;
-        int good = 0;
-        while (good < more && (at[good + 1] & 0xc0) == 0x80) {
-            good++;
+    size_t size = strlen(text);
+    for (size_t at = 0; at < size;) {
+        size_t length = ceni_text_length(text + at, size - at);
+        if (!length) {
+            text[at] = '?';
         }
-        bool longer = more == 2 && *at == 0xe0 && at[1] < 0xa0;  /* than needed */
-        bool half = more == 2 && *at == 0xed && at[1] >= 0xa0;   /* of a pair of UTF-16 */
-        bool control = more == 1 && *at == 0xc2 && at[1] < 0xa0; /* C1 */
-        bool off = more == 3 && ((*at == 0xf0 && at[1] < 0x90) || (*at == 0xf4 && at[1] >= 0x90));
-        if (more < 0 || good < more || longer || half || control || off) {
-            *at++ = '?';
-        } else {
-            at += more + 1;
-        }
+        at += length ? length : 1;
     }
-    ceni_one_line(text);
 }
 
 void ceni_join_lines(char *text) {

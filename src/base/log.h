@@ -2,9 +2,15 @@
 #ifndef CENI_LOG_H
 #define CENI_LOG_H
 
+#include <stddef.h>
+
 #include "cenote/log.h"
 
-/* Replaces control characters by '?': a name from outside may hold any. */
+/* The length of the UTF-8 sequence at `text`, of `size` bytes, at least 1; 0: it is none, or a
+ * character that would act on a terminal or hide: a control, a separator of lines, a change of
+ * direction, one without width. */
+size_t ceni_text_length(const void *text, size_t size);
+/* Replaces the bytes of such characters by '?': a name from outside may hold any. */
 void ceni_one_line(char *text);
 /* Beside that, of what is no valid UTF-8, as JSON needs it. */
 void ceni_clean_text(char *text);

@@ -56,6 +56,8 @@ cen_status ceni_share_name_check(const char *what, const char *name) {
         fault = "it is too long";
     } else if (ceni_token_is(name) || ends_in_version(name)) {
         fault = "it reads as a token or as name@version";
+    } else if (*name == '#') {
+        fault = "it begins with '#', as the number of an export does";
     }
     for (size_t i = 0; !fault && i < size; i++) {
         if (name[i] <= ' ' || name[i] > '~') {

@@ -56,7 +56,7 @@ static cen_status open_export(ceni_state *s, uint32_t client, uint32_t index, ui
                               uint32_t seq) {
     const ceni_export *e = ceni_export_at(s, index);
     bool may_write, write = flags & CENI_WIRE_OPEN_WRITE, open = !e->withdrawn;
-    if (!ceni_set_allows(s, ceni_set_at(s, e->set), client, &may_write)) {
+    if (!ceni_set_allows(s, ceni_set_at(s, e->set), client, &may_write)) { /* by its token */
         return ceni_state_refuse(s, CEN_ERR_PERMISSION, "export %" PRIx64 " is not for this user",
                                  e->id);
     }
@@ -95,12 +95,21 @@ static cen_status open_by_token(ceni_state *s, uint32_t client, const ceni_wire_
     return open_export(s, client, index, b->flags, m->head.seq);
 }
 
-/* The living export of a name: of that version, or the newest. */
-static uint32_t find_version(const ceni_state *s, const ceni_name *n, uint64_t version) {
+static bool may_open(const ceni_state *s, uint32_t client, const ceni_export *e) {
+    bool write;
+    return ceni_set_allows(s, ceni_set_at(s, e->set), client, &write);
+}
+
+/* The living export of a name: of that version, or the newest; if `client` is not CENI_NONE, of
+ * those that it may open: the others are for it as if they were not there. */
+static uint32_t find_version(const ceni_state *s, const ceni_name *n, uint64_t version,
+                             uint32_t client) {
     uint32_t best = CENI_NONE;
     for (uint32_t i = n->living; i != CENI_NONE; i = ceni_export_at(s, i)->by_name.next) {
-        uint64_t v = ceni_export_at(s, i)->version;
-        if (version ? v == version : best == CENI_NONE || v > ceni_export_at(s, best)->version) {
+        const ceni_export *e = ceni_export_at(s, i);
+        bool better = best == CENI_NONE || e->version > ceni_export_at(s, best)->version;
+        if ((version ? e->version == version : better) &&
+            (client == CENI_NONE || may_open(s, client, e))) {
             best = i;
         }
     }
@@ -108,7 +117,7 @@ static uint32_t find_version(const ceni_state *s, const ceni_name *n, uint64_t v
 }
 
 uint32_t ceni_name_newest(const ceni_state *s, uint32_t name) {
-    return find_version(s, ceni_name_at(s, name), 0);
+    return find_version(s, ceni_name_at(s, name), 0, CENI_NONE);
 }
 
 static cen_status wait_for(ceni_state *s, uint32_t client, const ceni_wire_message *m) {
@@ -138,7 +147,7 @@ cen_status ceni_state_on_open(ceni_state *s, uint32_t client, const ceni_wire_me
     }
     uint32_t name = ceni_name_find(s, m->name, m->name_size);
     uint32_t index =
-        name == CENI_NONE ? CENI_NONE : find_version(s, ceni_name_at(s, name), b->version);
+        name == CENI_NONE ? CENI_NONE : find_version(s, ceni_name_at(s, name), b->version, client);
     if (index != CENI_NONE) {
         return open_export(s, client, index, b->flags, m->head.seq);
     }
@@ -182,7 +191,7 @@ void ceni_open_waiting(ceni_state *s, uint32_t export) {
         if (e->withdrawn) { /* the first had it alone */
             break;
         }
-        if (c->wait_version && c->wait_version != version) {
+        if ((c->wait_version && c->wait_version != version) || !may_open(s, i, e)) {
             continue;
         }
         uint32_t flags = c->wait_flags, seq = c->wait_seq;

@@ -60,6 +60,10 @@ static cen_status take_name(cursor *c, uint32_t size, ceni_wire_message *message
                           text[i]);
         }
     }
+    if (size && *text == '#') {
+        return REFUSE(c, "has a name that begins with '%c', as the number of an export does",
+                      *text);
+    }
     message->name = part;
     message->name_size = size;
     return CEN_OK;

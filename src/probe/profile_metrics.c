@@ -116,13 +116,20 @@ static bool is_bytes(ceni_term term) {
 /* More than any machine counts: sums of what is below stay finite. */
 static const double MOST = 1e30;
 
+/* In percent: peaks are measured, and a share may be a little over its own, but not ten times. */
+static const double MOST_PERCENT = 1000;
+
+static double most_of(const ceni_counter *c) {
+    return strstr(c->name, "pct") ? MOST_PERCENT : MOST;
+}
+
 bool ceni_counter_parse(size_t counter, const char *value, const char *unit, double *number) {
     const ceni_counter *c = &ceni_counters[counter];
     double parsed, worth = c->worth;
     if (c->term == CENI_TIME || is_bytes(c->term)) {
         worth *= unit_worth(unit, c->term == CENI_TIME);
     }
-    if (worth == 0 || !parse_number(value, &parsed) || !(parsed <= MOST)) {
+    if (worth == 0 || !parse_number(value, &parsed) || !(parsed <= most_of(c))) {
         return false;
     }
     *number = parsed * worth;

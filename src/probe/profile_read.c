@@ -22,6 +22,8 @@ static const char *const names[COLUMNS] = {"ID",          "Process ID",  "Kernel
                                            "Block Size",  "Grid Size",   "Device",
                                            "Metric Name", "Metric Unit", "Metric Value"};
 
+enum { DEVICE_MAX = 9999 };
+
 /* A launch while it is read. */
 typedef struct launch {
     bool there;
@@ -148,7 +150,24 @@ static const char *column(const reading *r, enum column c) {
     return ceni_csv_field(&r->csv, r->place[c]);
 }
 
-static void begin_launch(reading *r) {
+/* A device's number; where the recording does not tell, 0. */
+static cen_status read_device(const reading *r, uint32_t *device) {
+    const char *text = column(r, DEVICE);
+    size_t digits = strspn(text, "0123456789");
+    unsigned long number = strtoul(text, NULL, 10);
+    if (text[digits] || digits > 9 || number > DEVICE_MAX) {
+        char said[32];
+        snprintf(said, sizeof said, "%s", text);
+        ceni_clean_text(said);
+        return ceni_fail(CEN_ERR_FORMAT,
+                         "%s: line %zu: Device: '%s' is not the number of a device, 0 to %d",
+                         r->csv.name, r->csv.line, said, DEVICE_MAX);
+    }
+    *device = (uint32_t)number;
+    return CEN_OK;
+}
+
+static cen_status begin_launch(reading *r) {
     launch *l = &r->launch;
     *l = (launch){.there = true};
     for (size_t t = 0; t < CENI_TERMS; t++) {
@@ -162,7 +181,7 @@ static void begin_launch(reading *r) {
     ceni_clean_text(l->kernel);
     ceni_clean_text(l->grid);
     ceni_clean_text(l->block);
-    l->device = (uint32_t)strtoul(column(r, DEVICE), NULL, 10);
+    return read_device(r, &l->device);
 }
 
 static void set_counter(launch *l, size_t counter, const char *value, const char *unit) {
@@ -251,8 +270,9 @@ static cen_status take_details(reading *r) {
     if (status) {
         return status;
     }
-    if (!same) {
-        begin_launch(r);
+    status = same ? CEN_OK : begin_launch(r);
+    if (status) {
+        return status;
     }
     size_t counter = ceni_counter_find(column(r, METRIC));
     if (counter < ceni_counter_count) {
@@ -262,7 +282,10 @@ static cen_status take_details(reading *r) {
 }
 
 static cen_status take_raw(reading *r) {
-    begin_launch(r);
+    cen_status status = begin_launch(r);
+    if (status) {
+        return status;
+    }
     for (size_t i = 0; i < r->header_count; i++) {
         if (r->counters[i] < ceni_counter_count) {
             set_counter(&r->launch, r->counters[i], ceni_csv_field(&r->csv, i),
@@ -403,7 +426,7 @@ cen_status cen_profile_read_memory(const char *name, const void *data, size_t si
                                  : "profile");
     }
     if (!size) {
-        return ceni_fail(CEN_ERR_TRUNCATED, "%s: is empty", name);
+        return ceni_fail(CEN_ERR_TRUNCATED, "%s: the file is empty", name);
     }
     reading *r = ceni_calloc(1, sizeof *r);
     cen_profile *made = ceni_calloc(1, sizeof *made);

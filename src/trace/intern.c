@@ -4,6 +4,7 @@
  * snapshot takes over in the end. */
 #include "trace/read.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -91,36 +92,6 @@ static bool equal_stack(const ceni_reader *reader, uint32_t id, const void *key,
     return span.count == size && !memcmp(reader->stack_frames.at + span.first, key, size * 4);
 }
 
-/* Characters that would act on a terminal or on a line of text instead of being shown: controls,
- * separators of lines, and changes of direction. */
-static bool is_control(uint32_t code) {
-    return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x2028 && code <= 0x202e) ||
-           (code >= 0x2066 && code <= 0x2069);
-}
-
-/* The length of the UTF-8 sequence at `text`, 0 if it is none or a control. */
-static size_t utf8_length(const uint8_t *text, size_t size) {
-    static const uint32_t least[] = {0, 1, 0x80, 0x800, 0x10000};
-    uint8_t lead = text[0];
-    size_t length = lead < 0x80       ? 1
-                    : lead >> 5 == 6  ? 2
-                    : lead >> 4 == 14 ? 3
-                    : lead >> 3 == 30 ? 4
-                                      : 0;
-    if (!length || length > size) {
-        return 0;
-    }
-    uint32_t code = length == 1 ? lead : lead & (0x7fu >> length);
-    for (size_t i = 1; i < length; i++) {
-        if (text[i] >> 6 != 2) {
-            return 0;
-        }
-        code = code << 6 | (text[i] & 63);
-    }
-    bool surrogate = code >> 11 == 27;
-    return code < least[length] || code > 0x10ffff || surrogate || is_control(code) ? 0 : length;
-}
-
 /* Copies to reader->clean with '?' for each byte that no UTF-8 text has or that belongs to a
  * control. Python's pickles may hold such: lone surrogates, from file names that were not UTF-8. */
 static cen_status make_clean(ceni_reader *reader, const uint8_t *text, size_t size) {
@@ -129,7 +100,7 @@ static cen_status make_clean(ceni_reader *reader, const uint8_t *text, size_t si
         return reader->status;
     }
     for (size_t at = 0; at < size;) {
-        size_t length = utf8_length(text + at, size - at);
+        size_t length = ceni_text_length(text + at, size - at);
         if (length) {
             memcpy(reader->clean.at + at, text + at, length);
         } else {

@@ -287,7 +287,7 @@ static void other_users_get_what_the_list_says(void **state) {
     OK(agent_ask(&other, "become 65534"));
     OK(agent_ask(&other, "connect %s", agent_path));
     OK(agent_ask(&w.publisher, "export private - 0"));
-    FAILS(CEN_ERR_PERMISSION, agent_ask(&other, "open private 0 0"));
+    FAILS(CEN_ERR_NOT_FOUND, agent_ask(&other, "open private 0 0"));
     FAILS(CEN_ERR_PERMISSION, agent_ask(&other, "open %s 0 0", w.publisher.text));
     FAILS(CEN_ERR_NOT_FOUND, agent_ask(&other, "withdraw %llu", U(w.publisher.a)));
     FAILS(CEN_ERR_INVALID, agent_ask(&w.publisher, "export public r 0"));
@@ -360,6 +360,8 @@ static void what_is_no_name_is_not_asked_for(void **state) {
     FAILS(CEN_ERR_INVALID, agent_ask(&w.reader, "open mod\tel@1 0 0"));
     FAILS(CEN_ERR_INVALID, agent_ask(&w.reader, "open mod\tel 0 20"));
     FAILS(CEN_ERR_INVALID, agent_ask(&w.reader, "open @1 0 0"));
+    FAILS(CEN_ERR_INVALID, agent_ask(&w.reader, "open #1 0 0"));
+    FAILS(CEN_ERR_INVALID, agent_ask(&w.publisher, "export #1 - 0"));
     OK(agent_ask(&w.reader, "open model 0 0"));
     FAILS(CEN_ERR_NOT_FOUND, agent_ask(&w.reader, "notice %d 50", CEN_SHARE_BROKER_GONE));
     stop(&w);

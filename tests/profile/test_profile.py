@@ -162,19 +162,19 @@ class Failures(Profile):
     def test_an_unknown_counter(self):
         done = self.profile("--", "touch", "ran", FAKE_NCU_MODE="unknown")
         self.says(done, 1, "ncu ended with exit status 1, and the program was not begun",
-                  "Failed to find metric regex:^dram__throughput")
+                  "; what ncu recorded: no kernel was profiled; ncu: Failed to find metric regex:^dram__throughput")
         self.assertEqual(len(done.stderr.splitlines()), 1)
 
     def test_ncu_is_killed(self):
         self.says(self.profile("--", "true", FAKE_NCU_MODE="killed"), 1,
-                  "ncu ended with exit status 137, and the program was not begun")
+                  "ncu ended with exit status 137, and the program was not begun; what ncu recorded: ")
 
     def test_ncu_is_killed_with_the_program(self):
         self.says(self.profile("--", "sleep", "3", FAKE_NCU_MODE="killed-later"), 125,
                   "ncu ended with exit status 137, and the program's own is not known")
 
     def test_nothing_recorded(self):
-        self.says(self.profile("--", "true", FAKE_NCU_MODE="empty"), 125, "what ncu recorded: is empty")
+        self.says(self.profile("--", "true", FAKE_NCU_MODE="empty"), 125, "what ncu recorded: the file is empty")
         self.says(self.profile("--", "true", FAKE_NCU_MODE="none"), 125, "no kernel was profiled")
         self.says(self.profile("--", "sh", "-c", "exit 4", FAKE_NCU_MODE="none"), 4, "no kernel was profiled")
 

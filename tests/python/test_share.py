@@ -374,6 +374,25 @@ class Plain(Sharing):
             self.assertTrue(view.revoked)
             view.close()
 
+    def test_a_nul_cuts_no_text(self):
+        self.share.share(b"x", "ok")
+        calls = {
+            "share": lambda: self.share.share(b"y", "ok\0evil"),
+            "open": lambda: self.share.open("ok\0zzz"),
+            "watch": lambda: self.share.watch("ok\0zzz", print),
+            "socket": lambda: cenote.Share("/nowhere\0"),
+            "label": lambda: cenote.Share(label="a\0b"),
+            "device": lambda: cenote.Device("host:0\0"),
+            "backend": lambda: cenote.device_count("host\0"),
+            "trace": lambda: cenote.trace.start("trace\0"),
+            "mark": lambda: cenote.trace.mark("a\0b"),
+        }
+        for what, call in calls.items():
+            with self.subTest(what), self.assertRaisesRegex(cenote.Error, "NUL") as caught:
+                call()
+            self.assertEqual(caught.exception.name, "CEN_ERR_INVALID")
+        self.assertEqual([e.version for e in self.share.list().exports], [1])
+
     def test_writing_needs_a_grant(self):
         self.share.share(b"read only", "closed")
         with self.assertRaises(cenote.Error) as caught:

@@ -119,7 +119,7 @@ def enable(
     if path:
         atexit.register(_forget, path)
     if trace is not None:
-        _start_trace(os.fsencode(trace))
+        _start_trace(_lib.c_text("trace", os.fsencode(trace)))
 
 
 def _start_trace(path: bytes) -> None:

@@ -306,6 +306,32 @@ static void lines_are_joined_by_a_space(void **state) {
     assert_string_equal(text, "a b c ");
 }
 
+/* U+0085, 061C, 200B, 200E, 202E, 2028, 2066 and FEFF act or hide; the joiner 200D does not. */
+static void what_acts_on_a_terminal_is_masked(void **state) {
+    static const struct {
+        const char *text, *line, *clean;
+    } cases[] = {
+        {"a\x1b\x7f\n", "a???", "a???"},
+        {"\xc2\x85\xd8\x9c", "????", "????"},
+        {"a\xe2\x80\xaez\xe2\x80\xa8", "a???z???", "a???z???"},
+        {"\xe2\x80\x8b\xe2\x80\x8e\xe2\x81\xa6\xef\xbb\xbf", "????????????", "????????????"},
+        {"\xc3\xa9\xe2\x80\x8d\xe2\x82\xac\xf0\x9f\x98\x80",
+         "\xc3\xa9\xe2\x80\x8d\xe2\x82\xac\xf0\x9f\x98\x80",
+         "\xc3\xa9\xe2\x80\x8d\xe2\x82\xac\xf0\x9f\x98\x80"},
+        {"\xff\xe2\x80", "\xff\xe2\x80", "???"}, /* no UTF-8 */
+        {"\xed\xa0\x80\xc0\x80", "\xed\xa0\x80\xc0\x80", "?????"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[32], clean[32];
+        snprintf(line, sizeof line, "%s", cases[i].text);
+        ceni_one_line(line);
+        assert_string_equal(line, cases[i].line);
+        snprintf(clean, sizeof clean, "%s", cases[i].text);
+        ceni_clean_text(clean);
+        assert_string_equal(clean, cases[i].clean);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_status_has_a_name_and_a_text),
@@ -320,6 +346,7 @@ int main(void) {
         cmocka_unit_test(a_time_is_what_poll_takes),
         cmocka_unit_test(turns_are_had_in_their_order),
         cmocka_unit_test(lines_are_joined_by_a_space),
+        cmocka_unit_test(what_acts_on_a_terminal_is_masked),
         cmocka_unit_test(exactly_one_call_fails_among_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

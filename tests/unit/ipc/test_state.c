@@ -85,8 +85,8 @@ static void only_who_is_listed_opens(void **state) {
     assert_int_equal(send_publish(w, A, &p), CEN_ERR_INVALID); /* the set has another list */
     set = new_set(w, A, 1);
     assert_int_not_equal(publish(w, A, set, "own", 0), 0);
-    assert_int_equal(open_name(w, B, "own", 0), CEN_ERR_PERMISSION);
-    assert_int_equal(publish(w, B, set, "mine", 0), 0); /* not B's set */
+    assert_int_equal(open_name(w, B, "own", 0), CEN_ERR_NOT_FOUND); /* as if it were not there */
+    assert_int_equal(publish(w, B, set, "mine", 0), 0);             /* not B's set */
     set = new_set(w, B, 1);
     assert_int_equal(publish(w, B, set, "own", 0), 0); /* A's name */
     assert_int_not_equal(publish(w, B, set, "b", 0), 0);
@@ -239,8 +239,7 @@ static void an_open_waits_for_its_name(void **state) {
     uint64_t set = new_set(w, A, 1), id = publish(w, A, set, "n", 0);
     assert_int_equal(w->actors[B].reply.head.status, CEN_OK);
     assert_true(opened(B)->export_id == id);
-    assert_int_equal(w->actors[C].reply.head.status, CEN_ERR_PERMISSION);
-    assert_false(ceni_state_waits(w->state, w->actors[C].client));
+    assert_true(ceni_state_waits(w->state, w->actors[C].client)); /* for C there is none yet */
     unsigned replies = w->actors[D].replies;
     ceni_state_now(w->state, 49);
     ceni_state_tick(w->state);
@@ -249,10 +248,36 @@ static void an_open_waits_for_its_name(void **state) {
     ceni_state_tick(w->state);
     assert_int_equal(w->actors[D].replies, replies + 1);
     assert_int_equal(w->actors[D].reply.head.status, CEN_ERR_NOT_FOUND);
+    ceni_state_now(w->state, 100);
+    ceni_state_tick(w->state);
+    assert_int_equal(w->actors[C].reply.head.status, CEN_ERR_NOT_FOUND);
+    assert_false(ceni_state_waits(w->state, w->actors[C].client));
     assert_true(ceni_state_deadline(w->state) == UINT64_MAX);
     assert_int_equal(open_version(w, D, "never", 0, 0, 100), CEN_ERR_NOT_READY);
     world_hangup(w, D);
     assert_int_equal(count().names, 1);
+}
+
+static void by_name_there_is_what_a_user_may_open(void **state) {
+    come(A, 500);
+    come(B, 501);
+    publication open = {.set = new_set(w, A, 1), .name = "n", .access_count = 1};
+    open.access[0] = (ceni_wire_access){CEN_SHARE_ALL, 0, 0, 0};
+    assert_int_equal(send_publish(w, A, &open), CEN_OK);
+    uint64_t shut = new_set(w, A, 1);
+    assert_int_not_equal(publish(w, A, shut, "n", CENI_WIRE_KEEP_OLDER), 0);
+    assert_int_equal(open_name(w, B, "n", 0), CEN_OK);
+    assert_int_equal(opened(B)->version, 1);
+    assert_int_equal(open_version(w, B, "n", 2, 0, 0), CEN_ERR_NOT_FOUND);
+    assert_int_equal(open_name(w, A, "n", 0), CEN_OK);
+    assert_int_equal(opened(A)->version, 2);
+    assert_int_not_equal(publish(w, A, shut, "n", 0), 0); /* withdraws the first */
+    assert_int_equal(open_version(w, B, "n", 0, 0, 100), CEN_ERR_NOT_READY);
+    open.set = new_set(w, A, 1);
+    assert_int_equal(send_publish(w, A, &open), CEN_OK);
+    assert_int_equal(w->actors[B].reply.head.status, CEN_OK);
+    assert_int_equal(opened(B)->version, 4);
+    holds();
 }
 
 static void a_parcel_is_opened_once(void **state) {
@@ -500,6 +525,7 @@ int main(void) {
         TEST(an_absent_publisher_hears_of_idle_exports_later),
         TEST(versions_follow_each_other),
         TEST(an_open_waits_for_its_name),
+        TEST(by_name_there_is_what_a_user_may_open),
         TEST(a_parcel_is_opened_once),
         TEST(events_are_the_exporters),
         TEST(an_open_brings_pages),

@@ -187,6 +187,10 @@ static void names_and_lists_are_refused(void **state) {
     refused(0, CENI_WIRE_REQUEST, "name of 256 bytes");
     an_open(name + 1);
     assert_int_equal(check(0, CENI_WIRE_REQUEST), CEN_OK);
+    an_open("#1f");
+    refused(0, CENI_WIRE_REQUEST, "begins with '#'");
+    an_open("1#");
+    assert_int_equal(check(0, CENI_WIRE_REQUEST), CEN_OK);
     an_open("a b");
     refused(0, CENI_WIRE_REQUEST, "0x20");
     an_open("a\x7f");

@@ -230,6 +230,11 @@ static void digits_come_in_groups(void **state) {
     }
     missing(one(&p, "gpu__time_duration.sum", "fortnight", "2"), CEN_PROFILE_SECONDS,
             "gpu__time_duration.sum is '2 fortnight'");
+    missing(one(&p, "dram__throughput" PEAK, "%", "1e21"), CEN_PROFILE_DRAM_SHARE,
+            "dram__throughput" PEAK " is '1e21'");
+    missing(one(&p, "lts__t_sector_hit_rate.pct", "%", "1000.5"), CEN_PROFILE_L2_HIT,
+            "lts__t_sector_hit_rate.pct is '1000.5'");
+    near(value(one(&p, "dram__throughput" PEAK, "%", "103"), CEN_PROFILE_DRAM_SHARE), 1.03);
     cen_profile_free(p);
 }
 
@@ -394,6 +399,15 @@ static void what_is_off_is_named(void **state) {
             "f: line 3: ends within a quoted field; the file is cut off, as by a full disk");
     refused(CEN_ERR_TRUNCATED, "\"ID\",\"Kernel Name\",\"x\"\n\"0\",\"k\",\"1\"\n\"1\",\"k\"",
             "f: line 3: 2 fields; the table's head has 3; the file is cut off, as by a full disk");
+    static const char *const devices[] = {"-5",    "1e400", "99999999999999999999999",
+                                          "10000", "0x1",   " 1"};
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        char text[128], words[128];
+        snprintf(text, sizeof text, "ID,Kernel Name,Device\n0,k,0\n1,k,%s\n", devices[i]);
+        snprintf(words, sizeof words,
+                 "f: line 3: Device: '%s' is not the number of a device, 0 to 9999", devices[i]);
+        refused(CEN_ERR_FORMAT, text, words);
+    }
     refused(CEN_ERR_FORMAT, "ID,Kernel Name,x\n0,k,1,2\n1,k,1\n",
             "f: line 2: 4 fields; the table's head has 3");
     refused(CEN_ERR_FORMAT, "\"ID\",\"Kernel Name\"\n\"0\",\"a\nb\"\"\n\"\n\"1\",\"c\",\"\"\n",
@@ -402,7 +416,7 @@ static void what_is_off_is_named(void **state) {
             "f: line 2: a comma is expected behind field 1");
     cen_profile *p = NULL;
     assert_int_equal(cen_profile_read_memory("f", "", 0, &p), CEN_ERR_TRUNCATED);
-    assert_string_equal(cen_log_last_error(), "f: is empty");
+    assert_string_equal(cen_log_last_error(), "f: the file is empty");
     assert_int_equal(cen_profile_read_memory("f", "\"ID\",\"Kernel Name\"\n\"0\",\"\0\"\n", 27, &p),
                      CEN_ERR_FORMAT);
     assert_string_equal(cen_log_last_error(),
