@@ -92,7 +92,8 @@ typedef enum cen_threshold {
     CEN_THRESHOLD_MSE = 3         /* the least squared error of the codec's levels */
 } cen_threshold;
 
-/* The threshold of all elements, which is amax for the codec: its scale is amax / Q, as in codec.h.
+/* The threshold of all elements, which is amax for the codec: its scale is amax / Q, as in codec.h,
+ * to be given to it by scales_given.
  * `percentile`: in percent, over 0 to 100, such as 99.99; used by its method alone. `codec`: of
  * INT8 or INT4, and for MSE of FP8, not asymmetric; used by entropy and MSE, which assume INT8 for
  * NULL. 0 if all elements are 0. CEN_ERR_NOT_FOUND: no element was finite. CEN_ERR_INVALID,

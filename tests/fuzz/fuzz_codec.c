@@ -1,6 +1,7 @@
 /* Property: whatever the descriptor and the bytes of the parts, decoding ends in an error that was
  * logged or in a matrix, and writes and reads nothing beyond; and what it decodes to can be encoded
- * again, with sums that add up. Seeds: tests/fuzz/corpus/codec. */
+ * again, with sums that add up, and with the scales of the input where they are such. Seeds:
+ * tests/fuzz/corpus/codec. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -39,6 +40,19 @@ static void again(const cen_codec *codec, const cen_matrix *matrix, cen_codec_pa
     require(!cen_codec_decode(codec, parts, matrix));
 }
 
+/* The scales are any bytes. */
+static void given(cen_codec codec, const cen_matrix *matrix, cen_codec_parts *parts) {
+    codec.scales_given = codec.granularity != CEN_CODEC_UNSCALED;
+    cen_codec_sums total;
+    (void)cen_log_last_error();
+    if (cen_codec_encode(&codec, matrix, parts, NULL, &total)) {
+        require(codec.scales_given && *cen_log_last_error() != 0);
+    } else {
+        require(total.saturated <= total.count);
+        require(!cen_codec_decode(&codec, parts, matrix));
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const cen_dtype types[] = {CEN_FP32, CEN_FP16, CEN_BF16};
     enum { HEADER = 8 };
@@ -72,6 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (cen_codec_decode(&codec, &parts, &to)) {
         require(*cen_log_last_error() != 0);
     }
+    given(codec, &to, &parts);
     again(&codec, &to, &parts);
     for (int i = 0; i < 4; i++) {
         free(parts_memory[i]);
