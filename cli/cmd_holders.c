@@ -97,14 +97,20 @@ static int look(const arguments *args, cli_last_error *last) {
     memcpy(why, last->text, sizeof why);
     *last->text = '\0';
     cen_status asked = sharing_read(args->socket, "cenote holders", &shared);
+    const char *named = getenv("CENOTE_BROKER");
+    bool missed = !asked && !shared.list && named && *named; /* who names a broker expects one */
     int status;
     if (asked) {
         status = cli_failed("holders", "%s", *last->text ? last->text : cen_status_text(asked));
     } else if (looked && (looked != CEN_ERR_NO_DEVICE || args->device >= 0 || !shared.list)) {
-        status = cli_failed("holders", "%s", why);
+        status = missed ? cli_failed("holders", "%s; %s", why, last->text)
+                        : cli_failed("holders", "%s", why);
     } else {
         if (!looked && *why) { /* a ledger that could not be read: the rest is told all the same */
             fprintf(stderr, "cenote holders: warning: %s\n", why);
+        }
+        if (missed) {
+            fprintf(stderr, "cenote holders: warning: %s\n", last->text);
         }
         status = print(args, holders, &shared);
     }

@@ -5,6 +5,7 @@
  * tree of the whole, which would be twenty times the header. */
 #include "codec/safetensors.h"
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -68,7 +69,8 @@ static cen_status read_value(header *h, size_t limit, json_t **value) {
                          h->file, h->at, limit);
     }
     return ceni_fail(CEN_ERR_FORMAT, "%s: header, byte %zu: %s", h->file,
-                     h->at + (error.position > 0 ? (size_t)error.position : 0), error.text);
+                     h->at + (error.position > 0 ? (size_t)error.position : 0),
+                     ceni_json_fault(&error));
 }
 
 static cen_status read_text(header *h, const char *what, json_t **text) {

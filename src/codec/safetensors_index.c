@@ -2,6 +2,7 @@
  * file}}. */
 #include "codec/safetensors.h"
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -24,7 +25,7 @@ static cen_status parse(const char *path, const char *text, size_t size, json_t 
     }
     if (!made) {
         return ceni_fail(CEN_ERR_FORMAT, "%s:%d:%d: %s", path, error.line, error.column,
-                         error.text);
+                         ceni_json_fault(&error));
     }
     if (!json_is_object(json_object_get(made, "weight_map"))) {
         json_decref(made);

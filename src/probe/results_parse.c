@@ -2,6 +2,7 @@
  * named by its place. Keys that are not known are left alone: a later probe may measure more. */
 #include "probe/results.h"
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -408,7 +409,7 @@ cen_status cen_probe_load_memory(const char *name, const void *data, size_t size
     }
     if (!root) {
         return ceni_fail(CEN_ERR_FORMAT, "%s:%d:%d: no results of a probe: %s", name, error.line,
-                         error.column, error.text);
+                         error.column, ceni_json_fault(&error));
     }
     cen_probe *made = ceni_calloc(1, sizeof *made);
     cen_status status = made ? read_root(name, root, made)
