@@ -167,8 +167,10 @@ static void try_one(const bench *b, cen_codec codec, bool give, enum data data, 
 
 static void try(const bench *b, const cen_codec *c, enum data data, cen_dtype dtype, uint64_t rows,
                 uint64_t cols, uint64_t stride, uint64_t shift) {
-    try_one(b, *c, false, data, dtype, rows, cols, stride, shift);
-    if (c->granularity) {
+    if (is_tried()) {
+        try_one(b, *c, false, data, dtype, rows, cols, stride, shift);
+    }
+    if (c->granularity && is_tried()) {
         try_one(b, *c, true, data, dtype, rows, cols, stride, shift);
     }
 }

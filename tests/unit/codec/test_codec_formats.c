@@ -222,8 +222,10 @@ static void try_one(const cen_codec *c, bool give, enum data data, cen_dtype dty
 
 static void try(const cen_codec *c, enum data data, cen_dtype dtype, uint64_t rows, uint64_t cols,
                 uint64_t stride) {
-    try_one(c, false, data, dtype, rows, cols, stride);
-    if (c->granularity) {
+    if (is_tried()) {
+        try_one(c, false, data, dtype, rows, cols, stride);
+    }
+    if (c->granularity && is_tried()) {
         try_one(c, true, data, dtype, rows, cols, stride);
     }
 }
