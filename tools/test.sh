@@ -2,7 +2,7 @@
 # All that is tested without a GPU, cheap things first; the first failure ends it. The release suite
 # comes last, so that the closing lines are those of ctest over everything.
 #
-# usage: tools/test.sh [JOBS]; FUZZ_SMOKE_SECONDS (20) is the time for each fuzz target.
+# usage: tools/test.sh [JOBS]; FUZZ_SMOKE_SECONDS (12) is the time for each fuzz target.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${1:-$(nproc)}
@@ -23,5 +23,5 @@ tools/style.sh --check
 suite asan "${fixed[@]}"
 suite tsan "${fixed[@]}"
 printf '\n== fuzz\n'
-tools/fuzz.sh --if-possible "${FUZZ_SMOKE_SECONDS:-20}" "$jobs"
+tools/fuzz.sh --if-possible "${FUZZ_SMOKE_SECONDS:-12}" "$jobs"
 suite release
