@@ -26,7 +26,7 @@ foreach(source ${kernel_sources})
 endforeach()
 file(CONFIGURE OUTPUT ${kernel_unit} CONTENT "${kernel_includes}")
 
-# What travels is packed harder, which drivers from CUDA 12.8 on can open.
+# What travels is packed for size, which takes an nvcc that has the option.
 set(kernel_packing "")
 if(CENOTE_STATIC_DEPS)
   set(kernel_packing --compress-mode=size)
