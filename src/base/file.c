@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -55,4 +56,47 @@ cen_status ceni_file_read(const char *path, size_t limit, char **data, size_t *s
     cen_status status = read_all(path, fd, limit, data, size);
     close(fd);
     return status;
+}
+
+static int write_all(int fd, const char *bytes, size_t size) {
+    while (size) {
+        ssize_t n = ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1) : write(fd, bytes, size);
+        if (n < 0 && errno != EINTR) {
+            return -1;
+        }
+        if (n > 0) {
+            bytes += n;
+            size -= (size_t)n;
+        }
+    }
+    return 0;
+}
+
+/* A file of its own beside `path`, which it then takes the place of. */
+cen_status ceni_file_replace(const char *path, const void *bytes, size_t size) {
+    char beside[4096 + 32];
+    int length = snprintf(beside, sizeof beside, "%s.%ld.part", path, (long)getpid());
+    if (length < 0 || (size_t)length >= sizeof beside) {
+        return ceni_fail(CEN_ERR_INVALID, "%.64s...: the path is longer than 4096 bytes", path);
+    }
+    int fd = ceni_fault(CENI_FAULT_IO)
+                 ? (errno = EIO, -1)
+                 : open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        return ceni_fail(CEN_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    }
+    int failed = write_all(fd, bytes, size), error = errno;
+    if (close(fd) && !failed) {
+        failed = 1;
+        error = errno;
+    }
+    if (!failed && rename(beside, path)) {
+        failed = 1;
+        error = errno;
+    }
+    if (failed) {
+        unlink(beside);
+        return ceni_fail(CEN_ERR_IO, "%s: cannot be written: %s", path, strerror(error));
+    }
+    return CEN_OK;
 }

@@ -1,4 +1,4 @@
-/* Files that are read whole. */
+/* Files that are read and written whole. */
 #ifndef CENI_FILE_H
 #define CENI_FILE_H
 
@@ -10,5 +10,9 @@
  * there is none; CEN_ERR_IO; CEN_ERR_FORMAT: it is longer than `limit` bytes, a whole number of
  * MiB; CEN_ERR_HOST_MEMORY. Messages begin with the path. */
 cen_status ceni_file_read(const char *path, size_t limit, char **data, size_t *size);
+
+/* Writes a file of its own beside `path`, which it then takes the place of; on failure what was
+ * there stays, and the other one is gone. CEN_ERR_IO; CEN_ERR_INVALID: a path that is too long. */
+cen_status ceni_file_replace(const char *path, const void *bytes, size_t size);
 
 #endif

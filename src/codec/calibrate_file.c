@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <xxhash.h>
 
 #include "base/fault.h"
+#include "base/file.h"
 #include "base/half.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -97,49 +97,6 @@ static uint8_t *image_of(const cen_calibration *c, size_t *size) {
     return image;
 }
 
-static int write_all(int fd, const uint8_t *bytes, size_t size) {
-    while (size) {
-        ssize_t n = ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1) : write(fd, bytes, size);
-        if (n < 0 && errno != EINTR) {
-            return -1;
-        }
-        if (n > 0) {
-            bytes += n;
-            size -= (size_t)n;
-        }
-    }
-    return 0;
-}
-
-/* A file of its own beside `path`, which it then takes the place of. */
-static cen_status replace(const char *path, const uint8_t *bytes, size_t size) {
-    char beside[4096 + 32];
-    int length = snprintf(beside, sizeof beside, "%s.%ld.part", path, (long)getpid());
-    if (length < 0 || (size_t)length >= sizeof beside) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_calibration_save: path is longer than 4096 bytes");
-    }
-    int fd = ceni_fault(CENI_FAULT_IO)
-                 ? (errno = EIO, -1)
-                 : open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        return ceni_fail(CEN_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
-    }
-    int failed = write_all(fd, bytes, size), error = errno;
-    if (close(fd) && !failed) {
-        failed = 1;
-        error = errno;
-    }
-    if (!failed && rename(beside, path)) {
-        failed = 1;
-        error = errno;
-    }
-    if (failed) {
-        unlink(beside);
-        return ceni_fail(CEN_ERR_IO, "%s: cannot be written: %s", path, strerror(error));
-    }
-    return CEN_OK;
-}
-
 cen_status cen_calibration_save(const cen_calibration *c, const char *path) {
     size_t size;
     if (!c || !path) {
@@ -150,7 +107,7 @@ cen_status cen_calibration_save(const cen_calibration *c, const char *path) {
     if (!image) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "%s: no memory for %zu bytes", path, size);
     }
-    cen_status status = replace(path, image, size);
+    cen_status status = ceni_file_replace(path, image, size);
     ceni_free(image);
     return status;
 }

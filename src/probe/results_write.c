@@ -1,12 +1,11 @@
 /* The results file made: its JSON, and how it is put where it belongs. */
 #include "probe/results.h"
 
-#include "base/fault.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -165,45 +164,18 @@ static void make_folders(char *path) {
     }
 }
 
-static int write_all(int fd, const char *text, size_t size) {
-    while (size) {
-        ssize_t n = ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1) : write(fd, text, size);
-        if (n < 0 && errno != EINTR) {
-            return -1;
-        }
-        if (n > 0) {
-            text += n;
-            size -= (size_t)n;
-        }
-    }
-    return 0;
-}
-
-/* The text in a file of its own beside `path`, which it then takes the place of. */
+/* The text as a line. */
 static cen_status replace(const char *path, const char *text) {
-    char beside[4096 + 32];
-    snprintf(beside, sizeof beside, "%s.%ld.part", path, (long)getpid());
-    int fd = ceni_fault(CENI_FAULT_IO)
-                 ? (errno = EIO, -1)
-                 : open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        return ceni_fail(CEN_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    size_t size = strlen(text);
+    char *line = ceni_malloc(size + 1);
+    if (!line) {
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "%s: no memory to write it", path);
     }
-    int failed = write_all(fd, text, strlen(text)) || write_all(fd, "\n", 1);
-    int error = errno;
-    if (close(fd) && !failed) {
-        failed = 1;
-        error = errno;
-    }
-    if (!failed && rename(beside, path)) {
-        failed = 1;
-        error = errno;
-    }
-    if (failed) {
-        unlink(beside);
-        return ceni_fail(CEN_ERR_IO, "%s: cannot be written: %s", path, strerror(error));
-    }
-    return CEN_OK;
+    memcpy(line, text, size);
+    line[size] = '\n';
+    cen_status status = ceni_file_replace(path, line, size + 1);
+    ceni_free(line);
+    return status;
 }
 
 cen_status cen_probe_write(const cen_probe *probe, const char *path) {
