@@ -93,11 +93,12 @@ static int by_key(const void *a, const void *b) {
 }
 
 cen_status ceni_tensors_sort_notes(cen_tensors *tensors, size_t first) {
-    cen_tensor_note *notes = tensors->notes + first;
     size_t count = tensors->note_count - first;
-    if (count) {
-        qsort(notes, count, sizeof *notes, by_key);
+    if (!count) {
+        return CEN_OK;
     }
+    cen_tensor_note *notes = tensors->notes + first;
+    qsort(notes, count, sizeof *notes, by_key);
     for (size_t i = 1; i < count; i++) {
         if (!strcmp(notes[i - 1].key, notes[i].key)) {
             return ceni_fail(CEN_ERR_FORMAT, "%s: header: __metadata__: '%.64s' is there twice",
