@@ -17,6 +17,7 @@ table_build() {
     row libjansson-dev needed library jansson
     row zlib1g-dev needed library zlib
     row libzstd-dev needed library libzstd
+    row liburing-dev needed library liburing
     row libxxhash-dev needed header xxhash.h
     row libdw-dev wanted header elfutils/libdwfl.h # names for the C stacks of traces
     row libcmocka-dev needed library cmocka # every kind of build but dist and fuzz has the tests
