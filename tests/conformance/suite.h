@@ -23,9 +23,12 @@
 #include "dev/dev.h"
 
 /* Of so many fault points, or rounds of the same, one is tried. The thread sanitizer takes some
- * twenty times as long and looks for races, which the points share; every other build tries all. */
+ * twenty times as long and looks for races, which the points share; the address sanitizer takes
+ * twice as long; every other build tries all. */
 #if defined(__SANITIZE_THREAD__)
 #define SUITE_STRIDE 8
+#elif defined(__SANITIZE_ADDRESS__)
+#define SUITE_STRIDE 2
 #else
 #define SUITE_STRIDE 1
 #endif
