@@ -3,8 +3,6 @@
 was planted. A network of two layers, its weights through `cenote quantize` and back, its activations by
 cenote.calibrate and cenote.codec."""
 
-import json
-import struct
 import subprocess
 import tempfile
 import unittest
@@ -66,30 +64,6 @@ def moved(x):
     return numpy.concatenate([numpy.roll(images, (i, j), (1, 2)) for i in steps for j in steps]).reshape(-1, 64)
 
 
-def save(path, params):
-    """As safetensors."""
-    header, data = {}, b""
-    for name, p in zip(("0.weight", "0.bias", "1.weight", "1.bias"), params):
-        raw = p.astype("<f4").tobytes()
-        header[name] = {"dtype": "F32", "shape": p.shape, "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    text = json.dumps(header).encode()
-    Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
-
-
-def load(path):
-    import numpy
-
-    raw = Path(path).read_bytes()
-    (length,) = struct.unpack_from("<Q", raw)
-    header, found = json.loads(raw[8 : 8 + length]), []
-    for name in ("0.weight", "0.bias", "1.weight", "1.bias"):
-        begin, end = header[name]["data_offsets"]
-        part = raw[8 + length + begin : 8 + length + end]
-        found.append(numpy.frombuffer(part, "<f4").reshape(header[name]["shape"]))
-    return found
-
-
 def hidden_of(params, x):
     import numpy
 
@@ -142,9 +116,12 @@ class Accuracy(unittest.TestCase):
         self.assertGreater(self.exact, 93)
 
     def test_weights_by_files_and_back(self):
+        from tensor_files import read, write
+
+        names = ("0.weight", "0.bias", "1.weight", "1.bias")
         with tempfile.TemporaryDirectory() as folder:
             paths = [Path(folder) / name for name in ("floats", "quantized", "back")]
-            save(paths[0], self.params)
+            write(paths[0], {name: ("F32", array) for name, array in zip(names, self.params)})
             for options, least in (
                 (["fp16"], 0.1),
                 (["bf16"], 0.5),
@@ -159,7 +136,8 @@ class Accuracy(unittest.TestCase):
                     for source, to, words in ((0, 1, options), (1, 2, ["none"])):
                         call = [support.command(), "quantize", paths[source], "-o", paths[to], "--format", *words]
                         subprocess.run(call, check=True, stdout=subprocess.DEVNULL)
-                    share = self.right(load(paths[2]))
+                    back, _ = read(paths[2])
+                    share = self.right([back[name][1] for name in names])
                     self.print_row("weights " + " ".join(options), share)
                     self.assertGreaterEqual(share, self.exact - least)
 
