@@ -1,5 +1,10 @@
 # Checks of the tree itself: layers before anything is compiled, the rest as tests.
 
+# Of the interpreters that are here, one with what tests compare with.
+if(CENOTE_TESTS AND NOT DEFINED CACHE{Python3_EXECUTABLE})
+  execute_process(COMMAND ${CMAKE_SOURCE_DIR}/tools/test_python.sh OUTPUT_VARIABLE Python3_EXECUTABLE
+    OUTPUT_STRIP_TRAILING_WHITESPACE)
+endif()
 find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
 
 # The library is compiled only once its includes are in order.

@@ -28,7 +28,7 @@ table_test() {
     row clang wanted have clang
     row "libclang-rt-$(clang_major)-dev" wanted fuzzer_links
     row clang-format wanted have clang-format
-    row python3-numpy wanted python_has numpy # what the codecs are compared with
+    row python3-numpy wanted numpy_is_there # what the codecs are compared with
     row spin wanted have spin # the model of the broker's protocol
 }
 table_lint() {
@@ -41,7 +41,7 @@ table_lint() {
 have() { command -v "$1" >/dev/null 2>&1; }
 header() { have gcc && echo "#include <$1>" | gcc -E - >/dev/null 2>&1; }
 library() { have pkg-config && pkg-config --exists "$1" 2>/dev/null; }
-python_has() { python3 -c "import $1" >/dev/null 2>&1; }
+numpy_is_there() { "$(dirname "$0")/test_python.sh" >/dev/null; }
 cmake_is_new() {
     have cmake && [ "$(printf '3.25\n%s\n' "$(cmake --version | sed -n '1s/[^0-9]*//p')" |
         sort -V | head -n 1)" = 3.25 ]

@@ -1,11 +1,12 @@
 """cenote: a GPU memory runtime. A thin face over libcenote.so; docs/python.md is the guide.
 
 Device and Pool are cenote's own pool from Python; share and open let processes have arrays in common;
-`codec` keeps matrices in fewer bits; `trace` records what a process does; explain says why memory ran
-out. cenote.torch, cenote.cupy and cenote.numba put the pool behind those frameworks.
+`codec` keeps matrices in fewer bits, `calibrate` finds how far their scales reach; `trace` records what
+a process does; explain says why memory ran out. cenote.torch, cenote.cupy and cenote.numba put the pool
+behind those frameworks.
 """
 
-from cenote import codec, trace
+from cenote import calibrate, codec, trace
 from cenote._device import Device, DeviceProps, MemoryInfo, device_count
 from cenote._explain import Explanation, explain
 from cenote._lib import Error, OutOfMemoryError, library
@@ -32,6 +33,7 @@ __all__ = [
     "Share",
     "View",
     "__version__",
+    "calibrate",
     "codec",
     "connect",
     "device_count",

@@ -1,5 +1,5 @@
-"""NumPy's arrays and torch's tensors as matrices in memory: what cenote.codec reads and makes. Neither
-is imported here: who passes an array has done so."""
+"""NumPy's arrays and torch's tensors as matrices in memory: what cenote.codec and cenote.calibrate
+read and make. Neither is imported here: who passes an array has done so."""
 
 import sys
 import threading
@@ -187,3 +187,17 @@ def place_of(array: Any, name: str) -> Any:
     if numpy is not None and isinstance(array, numpy.ndarray):
         return Numpy(numpy)
     raise ValueError(f"{name} is a {type(array).__name__}: expected a NumPy array or a torch tensor")
+
+
+def matrix_of(place: Any, array: Any, name: str, copy: bool) -> Tuple[Any, Rows]:
+    """The array, or a copy of it if that is asked for and needed, and how it lies."""
+    rows: Rows = place.rows(array, name)
+    if not rows.fits():
+        if not copy:
+            raise ValueError(
+                f"{name} of shape {rows.shape} has strides that no matrix has: elements of a row must "
+                "be neighbours, and rows must not overlap; copy=True makes a copy"
+            )
+        array = place.packed(array)
+        rows = place.rows(array, name)
+    return array, rows

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Optional, Tuple
 
 from cenote import _codec
-from cenote._arrays import Rows, place_of
+from cenote._arrays import Rows, matrix_of, place_of
 from cenote._codec import GRANULARITIES, OVERFLOWS, function
 from cenote._lib import check
 
@@ -153,20 +153,6 @@ def _units(codec: Codec, shape: Tuple[int, int]) -> Tuple[int, int]:
     return -(-rows // down), -(-cols // across)
 
 
-def _matrix(place: Any, array: Any, name: str, copy: bool) -> Tuple[Any, Rows]:
-    """The array, or a copy of it if that is asked for and needed, and how it lies."""
-    rows: Rows = place.rows(array, name)
-    if not rows.fits():
-        if not copy:
-            raise ValueError(
-                f"{name} of shape {rows.shape} has strides that no matrix has: elements of a row must "
-                "be neighbours, and rows must not overlap; copy=True makes a copy"
-            )
-        array = place.packed(array)
-        rows = place.rows(array, name)
-    return array, rows
-
-
 def _given(place: Any, array: Any, name: str, kind: str, shape: Tuple[int, int]) -> Any:
     if not place.owns(array):
         raise ValueError(f"{name} is no array like the others: expected {place}")
@@ -245,7 +231,7 @@ def encode(
         format, _chosen(format, granularity, group, block), group, block, overflow, asymmetric, refuse_dense
     )
     raw = _raw(codec, scales is not None)
-    array, rows = _matrix(place, array, "array", copy)
+    array, rows = matrix_of(place, array, "array", copy)
     if (zeros is not None) != (scales is not None and asymmetric):
         raise ValueError("zeros are given with the scales of an asymmetric codec, and only then")
     sizes = _bound(raw, rows.shape)
@@ -313,7 +299,7 @@ def decode(encoded: Encoded, *, dtype: Optional[str] = None, out: Any = None) ->
         raise ValueError("dtype is that of out, where there is one")
     elif not place.owns(out) or tuple(out.shape) != tuple(encoded.shape) or not place.writable(out):
         raise ValueError(f"out is no array for it: expected {place}, to be written, of {encoded.shape}")
-    out, rows = _matrix(place, out, "out", False)
+    out, rows = matrix_of(place, out, "out", False)
     matrix, parts = rows.at(place.address(out)), _parts(place, encoded, sizes)
     if place.device is None:
         check(function("cen_codec_decode")(byref(raw), byref(parts), byref(matrix)))

@@ -1,6 +1,7 @@
 /* The threshold of least divergence (Kullback and Leibler's): of the elements cut off at it, from
  * the same in so many levels. It is found among the edges of a grid of 2048 equal bins, over which
- * the histogram's counts are spread evenly. */
+ * the histogram's counts are spread evenly. Zeros are told apart from all else by any threshold,
+ * so they have no say. */
 #include "codec/calibrate.h"
 
 #include <math.h>
@@ -16,7 +17,6 @@ static double spread(const cen_calibration *c, double top, double amax, double *
     for (size_t i = 0; i < GRID; i++) {
         grid[i] = 0;
     }
-    grid[0] = (double)c->state.zeros;
     for (size_t i = 0; i < CENI_CALIBRATE_BINS; i++) {
         double n = (double)c->state.bins[i];
         if (n == 0) {
@@ -48,10 +48,11 @@ static double spread(const cen_calibration *c, double top, double amax, double *
 /* Of the first `kept` bins. P: what they hold, the last that is not empty with `tail`, all beyond
  * (in an empty one it would be infinitely far from Q, and one element far above the rest would
  * forbid to cut anything); Q: what they hold in `levels` runs of bins, each run spread evenly over
- * those of its bins that are not empty. */
+ * those of its bins that are not empty. Both are shares of all: what is cut off is missing in Q,
+ * since a Q that made up for it would be next to P where nearly all is cut off. */
 static double divergence(const double *grid, uint32_t kept, uint32_t levels, double held,
                          double tail) {
-    double sum = 0, all = held + tail;
+    double sum = 0;
     uint32_t last = kept - 1;
     if (held <= 0) {
         return INFINITY;
@@ -70,11 +71,11 @@ static double divergence(const double *grid, uint32_t kept, uint32_t levels, dou
         for (uint32_t i = from; i < to; i++) {
             double p = grid[i] + (i == last ? tail : 0);
             if (grid[i] > 0) {
-                sum += p / all * log(p / all / (in_level / filled / held));
+                sum += p * log(p / (in_level / filled));
             }
         }
     }
-    return sum;
+    return sum / (held + tail);
 }
 
 /* The bins to keep; the first of those that are as good. */

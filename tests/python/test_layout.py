@@ -11,7 +11,7 @@ from pathlib import Path
 
 import support
 import cenote
-from cenote import BlockState, _codec, _lib, _product, _share_core, _share_layout
+from cenote import BlockState, _calibrate, _codec, _lib, _product, _share_core, _share_layout
 
 # The ctypes that stand for a C type that is no pointer.
 SCALARS = {
@@ -24,6 +24,10 @@ SCALARS = {
     "unsigned": ctypes.c_uint,
     "bool": ctypes.c_bool,
     "int": ctypes.c_int,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    "cen_channels": ctypes.c_int,
+    "cen_threshold": ctypes.c_int,
     "cen_status": ctypes.c_int,
     "cen_verdict": ctypes.c_int,
     "void": None,
@@ -31,7 +35,7 @@ SCALARS = {
 
 
 def structures():
-    for module in (_lib, _product, _codec):
+    for module in (_lib, _product, _codec, _calibrate):
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, ctypes.Structure):
                 yield value, value.__doc__.split()[0].rstrip(".")
@@ -105,6 +109,8 @@ class Layout(unittest.TestCase):
             **{f"CEN_{name.upper()}": number for name, number in _product.DTYPES.items()},
             **{f"CEN_CODEC_{name.upper()}": number for name, number in _codec.GRANULARITIES.items()},
             **{f"CEN_CODEC_{name.upper()}": number for name, number in _codec.OVERFLOWS.items()},
+            **{f"CEN_CHANNELS_{name.upper()}": number for name, number in _calibrate.CHANNELS.items()},
+            **{f"CEN_THRESHOLD_{name.upper()}": number for name, number in _calibrate.THRESHOLDS.items()},
             **{f"CEN_ACTIVATION_{name.upper()}": number for name, number in _product.ACTIVATIONS.items()},
         }
         lines = [f'"{name} %d\\n", {name}' for name in names]
@@ -113,7 +119,9 @@ class Layout(unittest.TestCase):
     def test_every_function_is_declared_with_these_arguments(self):
         declared = declarations()
         self.assertGreater(len(declared), 100)
-        for name, (result, arguments) in {**_lib.PROTOTYPES, **_product.PROTOTYPES, **_codec.PROTOTYPES}.items():
+        modules = (_lib, _product, _codec, _calibrate)
+        prototypes = {name: proto for module in modules for name, proto in module.PROTOTYPES.items()}
+        for name, (result, arguments) in prototypes.items():
             with self.subTest(name):
                 self.assertIn(name, declared)
                 returns, takes = declared[name]

@@ -261,7 +261,7 @@ static double slow_divergence(const double *h, int kept, int levels, double all)
     double total = 0;
     for (int i = 0; i < kept; i++) {
         if (p[i] > 0) {
-            total += q[i] > 0 ? p[i] / all * (log(p[i] / all) - log(q[i] / held)) : INFINITY;
+            total += q[i] > 0 ? p[i] / all * (log(p[i] / all) - log(q[i] / all)) : INFINITY;
         }
     }
     free(p);
@@ -272,16 +272,20 @@ static double slow_divergence(const double *h, int kept, int levels, double all)
 /* From the elements themselves, each in its grid bin. */
 static double slow_entropy(const float *x, double top, int levels, int *best) {
     static double h[GRID];
-    double least = INFINITY;
+    double least = INFINITY, all = 0;
     memset(h, 0, sizeof h);
     for (size_t i = 0; i < N; i++) {
+        if (x[i] == 0) {
+            continue;
+        }
+        all++;
         size_t bin = (size_t)(fabs((double)x[i]) / (top / GRID));
         if (fabs((double)x[i]) <= top) {
             h[bin < GRID ? bin : GRID - 1]++;
         }
     }
     for (int kept = levels; kept <= GRID; kept++) {
-        double d = slow_divergence(h, kept, levels, N);
+        double d = slow_divergence(h, kept, levels, all);
         if (d < least) {
             least = d;
             *best = kept;
@@ -346,6 +350,39 @@ static void entropy_to_the_bin(void **state) {
     }
     float got = threshold(c, CEN_THRESHOLD_ENTROPY, 0, NULL);
     assert_true(got == (float)(2.0 * best / GRID));
+    cen_calibration_free(c);
+    free(x);
+}
+
+/* A picture's pixels, half of them black: few values, far apart. Nearly all cut off is as few
+ * values as levels, and no way to tell them apart. */
+static void entropy_of_few_values(void **state) {
+    for (int values = 1; values <= 64; values *= 2) {
+        float *x = malloc(N * sizeof *x);
+        assert_non_null(x);
+        for (size_t i = 0; i < N; i++) {
+            x[i] = i % 2 ? (float)(1 + (int)(uniform() * values)) / (float)values : 0;
+        }
+        cen_calibration *c = of(x, N);
+        float got = threshold(c, CEN_THRESHOLD_ENTROPY, 0, NULL);
+        print_message("%d values and zeros, up to 1: %g\n", values, (double)got);
+        assert_true(got > 0.9F && got <= 1);
+        cen_calibration_free(c);
+        free(x);
+    }
+}
+
+/* Zeros are kept apart by any threshold, so however many there are, it is the same. */
+static void entropy_without_zeros(void **state) {
+    float *x = sample(0);
+    cen_calibration *c = of(x, N);
+    float without = threshold(c, CEN_THRESHOLD_ENTROPY, 0, NULL);
+    memset(x, 0, N * sizeof *x);
+    for (int i = 0; i < 3; i++) {
+        cen_matrix m = matrix_of(x, N);
+        OK(cen_calibration_add(c, &m));
+    }
+    assert_true(threshold(c, CEN_THRESHOLD_ENTROPY, 0, NULL) == without);
     cen_calibration_free(c);
     free(x);
 }
@@ -433,10 +470,16 @@ static void memory_runs_out(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(percentiles),   cmocka_unit_test(squared_errors),
-        cmocka_unit_test(entropies),     cmocka_unit_test(entropy_to_the_bin),
-        cmocka_unit_test(outlier_table), cmocka_unit_test(least_of_the_bins),
-        cmocka_unit_test(refuses),       cmocka_unit_test(memory_runs_out),
+        cmocka_unit_test(percentiles),
+        cmocka_unit_test(squared_errors),
+        cmocka_unit_test(entropies),
+        cmocka_unit_test(entropy_to_the_bin),
+        cmocka_unit_test(entropy_of_few_values),
+        cmocka_unit_test(entropy_without_zeros),
+        cmocka_unit_test(outlier_table),
+        cmocka_unit_test(least_of_the_bins),
+        cmocka_unit_test(refuses),
+        cmocka_unit_test(memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
