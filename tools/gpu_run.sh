@@ -84,10 +84,10 @@ stage() {
     verdict "$stage" "$name" "$status" "$((SECONDS - start))" "$log"
 }
 
-# The suites of tests/conformance that were built, those of the device first.
+# The suites that were built and follow CENOTE_TEST_DEVICE, those of the device first.
 suites() {
     local source name
-    for source in tests/conformance/test_device*.c tests/conformance/test_*.c; do
+    for source in tests/conformance/test_device*.c tests/conformance/test_*.c tests/integration/test_share*.c; do
         name=$(basename "$source" .c)
         [ ! -x "$build/$name" ] || echo "$name"
     done | awk '!seen[$0]++'
@@ -109,8 +109,9 @@ for wanted in "${stages[@]}"; do
         kernels='work|kernel|compute|product|conv|codec|calibrate|precision'
         for name in $(suites); do
             [ "$wanted" = memcheck ] || [[ $name =~ $kernels ]] || continue
-            # This one leaves no memory on the GPU, of which the sanitizer needs some for itself.
-            [ "$name" != test_global_random ] || continue
+            # These leave no memory on the GPU, of which the sanitizer needs some for itself, or are of
+            # many processes.
+            [[ ! $name =~ ^(test_global_random|test_share.*)$ ]] || continue
             # The suites provoke driver errors on purpose: only what kernels and copies do is judged.
             # The sanitizer makes a launch cost milliseconds: random programs are cut short.
             CENOTE_TEST_STEPS=${CENOTE_TEST_STEPS:-600} stage "$wanted" "$name" "$((limit * 4))" "$sanitizer" --tool "$wanted" \
