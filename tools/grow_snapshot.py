@@ -9,7 +9,6 @@ of their own. So the final state, what was alive at the start and every free sta
 One repetition is pickled once; the others are copies with times and memo indices moved on: memory
 stays at a few times the small file.
 """
-import array
 import gzip
 import pickle
 import struct
