@@ -6,7 +6,7 @@
  * not come that far. */
 #include "tests/conformance/global_suite.h"
 
-#include "base/fault.h"
+#include "tests/conformance/faults.h"
 #include "dev/capture.h"
 #include "dev/host/host.h"
 
@@ -23,21 +23,10 @@ typedef struct item {
 
 typedef struct trial {
     world w;
-    ceni_fault_arm *arm;
-    int64_t left; /* while the test itself calls */
+    faults faults;
     item items[MOST];
     int count;
 } trial;
-
-/* What the test does for itself does not fail. */
-static void pause_faults(trial *t) {
-    t->left = atomic_load(&t->arm->left);
-    atomic_store(&t->arm->left, 0);
-}
-
-static void resume_faults(trial *t) {
-    atomic_store(&t->arm->left, t->left);
-}
 
 /* A few words of each page: quick, since there are thousands of runs. */
 static void mark(trial *t, const item *it, bool check_it) {
@@ -55,14 +44,14 @@ static void mark(trial *t, const item *it, bool check_it) {
 
 static void verify(trial *t) {
     if (cen_global_verify(t->w.global)) {
-        atomic_store(&t->arm->left, 0);
+        atomic_store(&t->faults.arm->left, 0);
         fail_msg("%s", suite_log_line);
     }
 }
 
 static void took(trial *t, cen_status status, void *block, size_t bytes, int device) {
     assert_true(status <= 0 && (status == CEN_OK) == (block != NULL));
-    pause_faults(t);
+    pause_faults(&t->faults);
     verify(t);
     for (int i = 0; block && i < t->count; i++) {
         cen_addr a = address(t->items[i].block), b = address(block);
@@ -74,7 +63,7 @@ static void took(trial *t, cen_status status, void *block, size_t bytes, int dev
         mark(t, &it, false);
         t->items[t->count++] = it;
     }
-    resume_faults(t);
+    resume_faults(&t->faults);
 }
 
 static void take(trial *t, size_t bytes, int device, cen_placement placement) {
@@ -98,9 +87,9 @@ static void drop_item(trial *t, int i, int device, int user) {
         return;
     }
     item *it = &t->items[i];
-    pause_faults(t);
+    pause_faults(&t->faults);
     mark(t, it, true);
-    resume_faults(t);
+    resume_faults(&t->faults);
     const node *nodes = t->w.nodes;
     if ((device != it->device &&
          cen_global_use(t->w.global, it->block, it->device, nodes[it->device].streams[0])) ||
@@ -111,9 +100,9 @@ static void drop_item(trial *t, int i, int device, int user) {
         it->block = NULL;
         it->bytes = 0;
     }
-    pause_faults(t);
+    pause_faults(&t->faults);
     verify(t);
-    resume_faults(t);
+    resume_faults(&t->faults);
 }
 
 static void placements(trial *t) {
@@ -166,7 +155,7 @@ static void borrowing(trial *t) {
 
 /* Everything works again: all can be freed, and all memory returns. */
 static void clean_up(trial *t) {
-    ceni_fault_set(t->arm, 0, false);
+    ceni_fault_set(t->faults.arm, 0, false);
     for (int i = 0; i < t->count; i++) {
         item *it = &t->items[i];
         if (it->block) {
@@ -190,9 +179,9 @@ static void clean_up(trial *t) {
 }
 
 /* False: the call that was to fail did not come. */
-static bool attempt(const world *base, ceni_fault_arm *arm, int64_t n, bool sticky) {
+static bool attempt(void *base, ceni_fault_arm *arm, int64_t n, bool sticky) {
     static trial t;
-    t = (trial){.w = *base, .arm = arm};
+    t = (trial){.w = *(world *)base, .faults = {.arm = arm}};
     cen_global_options options = {
         .size = sizeof options, .small_bytes = 64 * KIB, .allow_host = true, .host_bytes = 8 * MIB};
     options.pool = (cen_pool_options){.size = sizeof options.pool, .page_bytes = 2 * MIB};
@@ -204,7 +193,7 @@ static bool attempt(const world *base, ceni_fault_arm *arm, int64_t n, bool stic
     } else {
         assert_null(t.w.global);
     }
-    bool came = atomic_load(&arm->left) <= (sticky ? 1 : 0);
+    bool came = faults_came(&t.faults, sticky);
     if (t.w.global) {
         clean_up(&t);
     }
@@ -227,21 +216,11 @@ static world start(void **state, bool once) {
     return w;
 }
 
-static void each(world *w, ceni_fault_arm *arm) {
-    for (int sticky = 0; sticky < 2; sticky++) {
-        int64_t n = 1;
-        while (n < 20000 && attempt(w, arm, n, sticky)) {
-            n += SUITE_STRIDE;
-        }
-        assert_true(n < 20000);
-    }
-}
-
 static void each_op(void **state, bool once, const enum ceni_dev_op *ops, size_t count) {
     world w = start(state, once);
     for (size_t i = 0; i < count; i++) {
         for (size_t d = 0; d < w.count; d++) {
-            each(&w, &w.devices[d]->faults[ops[i]]);
+            each_fault(attempt, &w, &w.devices[d]->faults[ops[i]], 20000);
         }
     }
     close_devices(&w);
@@ -266,7 +245,7 @@ static void ordering_calls_fail(void **state) {
 
 static void host_memory_fails(void **state) {
     world w = start(state, true);
-    each(&w, &ceni_fault_points[CENI_FAULT_HOST_MEMORY]);
+    each_fault(attempt, &w, &ceni_fault_points[CENI_FAULT_HOST_MEMORY], 20000);
     close_devices(&w);
 }
 

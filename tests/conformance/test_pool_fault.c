@@ -6,7 +6,7 @@
  * until the program does not come that far. */
 #include "tests/conformance/pool_suite.h"
 
-#include "base/fault.h"
+#include "tests/conformance/faults.h"
 #include "dev/capture.h"
 #include "dev/host/host.h"
 
@@ -21,21 +21,10 @@ typedef struct item {
 
 typedef struct trial {
     world w;
-    ceni_fault_arm *arm;
-    int64_t left; /* while the test itself calls */
+    faults faults;
     item items[MOST];
     int count;
 } trial;
-
-/* What the test does for itself does not fail. */
-static void pause_faults(trial *t) {
-    t->left = atomic_load(&t->arm->left);
-    atomic_store(&t->arm->left, 0);
-}
-
-static void resume_faults(trial *t) {
-    atomic_store(&t->arm->left, t->left);
-}
 
 /* A few words of each page: quick, since there are thousands of runs. */
 static void mark(trial *t, const item *it, bool check_it) {
@@ -51,14 +40,14 @@ static void mark(trial *t, const item *it, bool check_it) {
 
 static void verify(trial *t) {
     if (cen_pool_verify(t->w.pool)) {
-        atomic_store(&t->arm->left, 0);
+        atomic_store(&t->faults.arm->left, 0);
         fail_msg("%s", suite_log_line);
     }
 }
 
 static void took(trial *t, cen_status status, void *block, size_t bytes, int stream) {
     assert_true(status <= 0 && (status == CEN_OK) == (block != NULL));
-    pause_faults(t);
+    pause_faults(&t->faults);
     verify(t);
     for (int i = 0; block && i < t->count; i++) {
         cen_addr a = address(t->items[i].block), b = address(block);
@@ -70,7 +59,7 @@ static void took(trial *t, cen_status status, void *block, size_t bytes, int str
         mark(t, &it, false);
         t->items[t->count++] = it;
     }
-    resume_faults(t);
+    resume_faults(&t->faults);
 }
 
 static void take(trial *t, size_t bytes, int stream) {
@@ -85,9 +74,9 @@ static void drop(trial *t, int i, int stream) {
         return;
     }
     item *it = &t->items[i];
-    pause_faults(t);
+    pause_faults(&t->faults);
     mark(t, it, true);
-    resume_faults(t);
+    resume_faults(&t->faults);
     if (stream != it->stream && cen_pool_use(t->w.pool, it->block, t->w.streams[it->stream])) {
         return; /* not noted: cannot be freed there */
     }
@@ -148,19 +137,19 @@ static void capture(trial *t) {
     }
     verify(t);
     ceni_graph *graph = NULL;
-    pause_faults(t);
+    pause_faults(&t->faults);
     OK(ceni_capture_begin(t->w.device, s));
-    resume_faults(t);
+    resume_faults(&t->faults);
     void *large = NULL, *small = NULL, *other = NULL;
     (void)cen_pool_alloc(pool, 2 * MIB, s, &large);
     (void)cen_pool_alloc(pool, 3000, s, &small);
     (void)cen_pool_alloc(pool, 5 * MIB, t->w.streams[1], &other);
     assert_true(cen_pool_trim(pool, 0, true, NULL) < 0);
     verify(t);
-    pause_faults(t);
+    pause_faults(&t->faults);
     OK(ceni_capture_end(t->w.device, s, &graph)); /* nothing broke it */
     ceni_graph_destroy(t->w.device, graph);
-    resume_faults(t);
+    resume_faults(&t->faults);
     OK(cen_pool_capture_end(pool, s));
     took(t, large ? CEN_OK : CEN_ERR_DEVICE, large, 2 * MIB, 0);
     took(t, small ? CEN_OK : CEN_ERR_DEVICE, small, 3000, 0);
@@ -189,7 +178,7 @@ static void the_end_of_memory(trial *t) {
 
 /* Everything works again: all can be freed, and all memory returns. */
 static void clean_up(trial *t) {
-    ceni_fault_set(t->arm, 0, false);
+    ceni_fault_set(t->faults.arm, 0, false);
     for (int i = 0; i < t->count; i++) {
         if (t->items[i].block) {
             mark(t, &t->items[i], true);
@@ -211,11 +200,11 @@ static void clean_up(trial *t) {
 }
 
 /* False: the call that was to fail did not come. */
-static bool attempt(world *base, ceni_fault_arm *arm, int64_t n, bool sticky, uint64_t page_bytes) {
+static bool attempt(void *base, ceni_fault_arm *arm, int64_t n, bool sticky) {
     static trial t;
-    t = (trial){.w = *base, .arm = arm};
+    t = (trial){.w = *(world *)base, .faults = {.arm = arm}};
     const cen_pool_options options = {
-        .size = sizeof options, .limit_bytes = 44 * MIB, .page_bytes = page_bytes};
+        .size = sizeof options, .limit_bytes = 44 * MIB, .page_bytes = sticky ? 2 * MIB : 0};
     ceni_fault_set(arm, n, sticky);
     if (!cen_pool_create(t.w.device, &options, &t.w.pool)) {
         pieces_and_holes(&t);
@@ -225,7 +214,7 @@ static bool attempt(world *base, ceni_fault_arm *arm, int64_t n, bool sticky, ui
     } else {
         assert_null(t.w.pool);
     }
-    bool came = atomic_load(&arm->left) <= (sticky ? 1 : 0);
+    bool came = faults_came(&t.faults, sticky);
     if (t.w.pool) {
         clean_up(&t);
     }
@@ -245,16 +234,6 @@ static world start(void **state) {
     return w;
 }
 
-static void each(world *w, ceni_fault_arm *arm) {
-    for (int sticky = 0; sticky < 2; sticky++) {
-        int64_t n = 1;
-        while (n < 5000 && attempt(w, arm, n, sticky, sticky ? 2 * MIB : 0)) {
-            n += SUITE_STRIDE;
-        }
-        assert_true(n < 5000);
-    }
-}
-
 static const enum ceni_dev_op memory_ops[] = {
     CENI_OP_va_reserve,    CENI_OP_va_free,      CENI_OP_page_create, CENI_OP_page_release,
     CENI_OP_page_map,      CENI_OP_page_unmap,   CENI_OP_page_access, CENI_OP_segment_alloc,
@@ -270,7 +249,7 @@ static void memory_calls_fail(void **state) {
         suite_skip("a failing call is injected above the backend: one kind of host is enough");
     }
     for (size_t i = 0; i < sizeof memory_ops / sizeof *memory_ops; i++) {
-        each(&w, &w.device->faults[memory_ops[i]]);
+        each_fault(attempt, &w, &w.device->faults[memory_ops[i]], 5000);
     }
 }
 
@@ -281,7 +260,7 @@ static void ordering_calls_fail(void **state) {
         OK(ceni_host_stream_delay(w.device, w.streams[i], 10));
     }
     for (size_t i = 0; i < sizeof order_ops / sizeof *order_ops; i++) {
-        each(&w, &w.device->faults[order_ops[i]]);
+        each_fault(attempt, &w, &w.device->faults[order_ops[i]], 5000);
     }
 }
 
@@ -290,7 +269,7 @@ static void host_memory_fails(void **state) {
     if (!w.f->is_inline && !w.f->plain) {
         suite_skip("a failing call is injected above the backend: one kind of host is enough");
     }
-    each(&w, &ceni_fault_points[CENI_FAULT_HOST_MEMORY]);
+    each_fault(attempt, &w, &ceni_fault_points[CENI_FAULT_HOST_MEMORY], 5000);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -6,7 +6,7 @@
  * not come that far. */
 #include "tests/conformance/movable_suite.h"
 
-#include "base/fault.h"
+#include "tests/conformance/faults.h"
 #include "dev/host/host.h"
 
 enum { MOST = 40 };
@@ -20,21 +20,10 @@ typedef struct item {
 
 typedef struct trial {
     world w;
-    ceni_fault_arm *arm;
-    int64_t left; /* while the test itself calls */
+    faults faults;
     item items[MOST];
     int count;
 } trial;
-
-/* What the test does for itself does not fail. */
-static void pause_faults(trial *t) {
-    t->left = atomic_load(&t->arm->left);
-    atomic_store(&t->arm->left, 0);
-}
-
-static void resume_faults(trial *t) {
-    atomic_store(&t->arm->left, t->left);
-}
 
 /* The first and last words of a block: quick, since there are thousands of runs. */
 static void mark(trial *t, const item *it, int stream, bool check_it) {
@@ -53,7 +42,7 @@ static void mark(trial *t, const item *it, int stream, bool check_it) {
 
 static void verify(trial *t) {
     if (cen_pool_verify(t->w.pool)) {
-        atomic_store(&t->arm->left, 0);
+        atomic_store(&t->faults.arm->left, 0);
         fail_msg("%s", suite_log_line);
     }
 }
@@ -63,12 +52,12 @@ static void take(trial *t, size_t bytes, int stream) {
     assert_true(t->count < MOST);
     cen_status status = cen_movable_alloc(t->w.pool, bytes, t->w.streams[stream], &it.m);
     assert_true(status <= 0 && (status == CEN_OK) == (it.m != 0));
-    pause_faults(t);
+    pause_faults(&t->faults);
     verify(t);
     if (it.m) {
         mark(t, &it, stream, false);
     }
-    resume_faults(t);
+    resume_faults(&t->faults);
     t->items[t->count++] = it; /* also without a block, so that each run has the same numbers */
 }
 
@@ -86,15 +75,15 @@ static void use(trial *t, int i, int stream) {
     if (!it->m || cen_movable_pin(t->w.pool, it->m, t->w.streams[stream], &at)) {
         return;
     }
-    pause_faults(t);
+    pause_faults(&t->faults);
     mark(t, it, stream, true);
     FAILS(CEN_ERR_BUSY, cen_movable_move(t->w.pool, it->m));
-    resume_faults(t);
+    resume_faults(&t->faults);
     if (cen_movable_unpin(t->w.pool, it->m, t->w.streams[stream])) {
-        pause_faults(t); /* a block that could not be unpinned is still pinned */
+        pause_faults(&t->faults); /* a block that could not be unpinned is still pinned */
         FAILS(CEN_ERR_BUSY, cen_movable_free(t->w.pool, it->m, t->w.streams[stream]));
         OK(cen_movable_unpin(t->w.pool, it->m, t->w.streams[stream]));
-        resume_faults(t);
+        resume_faults(&t->faults);
     }
     verify(t);
 }
@@ -139,7 +128,7 @@ static void program(trial *t) {
 
 /* Everything works again: contents are right, all can be freed, and all memory returns. */
 static void clean_up(trial *t) {
-    ceni_fault_set(t->arm, 0, false);
+    ceni_fault_set(t->faults.arm, 0, false);
     OK(cen_pool_set_defragment(t->w.pool, NULL));
     for (int i = 0; i < t->count; i++) {
         if (t->items[i].m) {
@@ -158,15 +147,15 @@ static void clean_up(trial *t) {
 }
 
 /* False: the call that was to fail did not come. */
-static bool attempt(const world *base, ceni_fault_arm *arm, int64_t n, bool sticky) {
+static bool attempt(void *base, ceni_fault_arm *arm, int64_t n, bool sticky) {
     static trial t;
-    t = (trial){.w = *base, .arm = arm};
+    t = (trial){.w = *(world *)base, .faults = {.arm = arm}};
     const cen_pool_options options = {
         .size = sizeof options, .limit_bytes = 3 * MIB, .page_bytes = 256 * KIB};
     OK(cen_pool_create(t.w.device, &options, &t.w.pool));
     ceni_fault_set(arm, n, sticky);
     program(&t);
-    bool came = atomic_load(&arm->left) <= (sticky ? 1 : 0);
+    bool came = faults_came(&t.faults, sticky);
     clean_up(&t);
     assert_int_equal(suite_free_bytes(t.w.device), t.w.free_at_start);
     return came;
@@ -184,15 +173,9 @@ static world start(void **state) {
     return w;
 }
 
-static void each(const world *w, ceni_fault_arm *arm) {
-    for (int sticky = 0; sticky < 2; sticky++) {
-        int64_t n = 1;
-        while (n < 5000 && attempt(w, arm, n, sticky)) {
-            n += SUITE_STRIDE;
-        }
-        assert_true(n < 5000);
-        assert_true(n > 1 || w->f->is_inline); /* where nothing is ever waited for */
-    }
+static void each(world *w, ceni_fault_arm *arm) {
+    int64_t failed = each_fault(attempt, w, arm, 5000);
+    assert_true(failed > 0 || w->f->is_inline); /* where nothing is ever waited for */
 }
 
 static void memory_calls_fail(void **state) {
