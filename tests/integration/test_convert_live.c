@@ -1,14 +1,6 @@
 /* A program that cenote recorded itself: as a PyTorch snapshot and as a trace again, its recording
  * says the same. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-#include <unistd.h>
+#include "tests/folder.h"
 
 #include "cenote/cenote.h"
 
@@ -16,14 +8,6 @@
 #define MIB      ((size_t)1 << 20)
 
 enum { STEPS = 6, BLOCKS = 40 };
-
-static char folder[64];
-
-static const char *in_folder(const char *name) {
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
 
 /* Steps of blocks on two streams, some used by the other one when they are freed, some kept, some
  * small; and a request that is too large. */
@@ -105,8 +89,7 @@ static cen_snapshot *through(cen_snapshot *snapshot, cen_format format, const ch
 }
 
 static void a_recorded_program_stays_what_it_was(void **state) {
-    snprintf(folder, sizeof folder, "/tmp/cenote-live-XXXXXX");
-    assert_non_null(mkdtemp(folder));
+    assert_int_equal(make_folder(state), 0);
     record(in_folder("live.cenotrace"));
     cen_snapshot *snapshot = read_file(in_folder("live.cenotrace"));
     unlink(in_folder("live.cenotrace"));
@@ -119,7 +102,7 @@ static void a_recorded_program_stays_what_it_was(void **state) {
     snapshot = through(snapshot, CEN_FORMAT_TORCH, "d.pickle.gz", expected);
     cen_snapshot_free(snapshot);
     free(expected);
-    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(rmdir(test_folder), 0);
 }
 
 int main(void) {

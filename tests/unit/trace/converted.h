@@ -2,54 +2,11 @@
 #ifndef TEST_CONVERTED_H
 #define TEST_CONVERTED_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-#include <dirent.h>
+#include "tests/folder.h"
+
 #include <glob.h>
-#include <unistd.h>
 
 #include "cenote/cenote.h"
-
-static char folder[64];
-
-static inline const char *in_folder(const char *name) {
-    static char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static inline int make_folder(void **state) {
-    snprintf(folder, sizeof folder, "/tmp/cenote-convert-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-/* How many files there are; they are removed if `clear`. */
-static inline size_t files(bool clear) {
-    size_t count = 0;
-    DIR *dir = opendir(folder);
-    assert_non_null(dir);
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
-            count++;
-            if (clear) {
-                unlink(in_folder(entry->d_name));
-            }
-        }
-    }
-    closedir(dir);
-    return count;
-}
-
-static inline int drop_folder(void **state) {
-    files(true);
-    return rmdir(folder);
-}
 
 static inline cen_snapshot *read_file(const char *path) {
     cen_snapshot *snapshot = NULL;
