@@ -12,11 +12,9 @@ struct __align__(128) tensor_map {
     uint64_t words[16];
 };
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+enum { BOX_BYTES = 64 * 128 }; // of what lies across the sum
 
-enum {
-    BOX_BYTES = 64 * 128 /* of what lies across the sum */
-};
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 // What ordinary stores wrote to shared memory is there for the tensor cores and the copy engine.
 __device__ __forceinline__ void stores_seen_by_engines() {
