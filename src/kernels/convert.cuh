@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "cenote/dtype.h"
+#include "kernels/vector.cuh"
 
 namespace cen_convert {
 
@@ -45,19 +46,19 @@ template <int V> __device__ __forceinline__ uint32_t shift_of(uint64_t row, uint
 // A piece that is aligned and all there.
 template <int V> __device__ __forceinline__ raw load_whole(uint64_t at, uint32_t size) {
     if (V * size == 16) {
-        uint4 q = *(const uint4 *)at;
+        uint4 q = cen_vector::load_16(at);
         return {{q.x, q.y, q.z, q.w}};
     }
-    uint2 q = *(const uint2 *)at;
+    uint2 q = cen_vector::load_8(at);
     return {{q.x, q.y, 0, 0}};
 }
 
 template <int V>
 __device__ __forceinline__ void store_whole(uint64_t at, uint32_t size, const raw &r) {
     if (V * size == 16) {
-        *(uint4 *)at = make_uint4(r.w[0], r.w[1], r.w[2], r.w[3]);
+        cen_vector::store_16(at, make_uint4(r.w[0], r.w[1], r.w[2], r.w[3]));
     } else {
-        *(uint2 *)at = make_uint2(r.w[0], r.w[1]);
+        cen_vector::store_8(at, make_uint2(r.w[0], r.w[1]));
     }
 }
 

@@ -29,6 +29,8 @@
     {name, 3, SIZES(sizeof(ceni_product_args), 128, 128), ceni_twin_product, ceni_ranges_product},
 #define LAYOUTS(ROW, name)      ROW(name "_nn") ROW(name "_nt") ROW(name "_tn") ROW(name "_tt")
 #define CONV(name)              ONE(name, ceni_conv_args, conv, conv)
+#define CONV_MAPPED(name)                                                                          \
+    {name, 2, SIZES(sizeof(ceni_conv_args), 128), ceni_twin_conv, ceni_ranges_conv},
 #define MAP(name)               ONE("cen_map_" name, ceni_map, map, map)
 #define MAP_FIXED(n, ...)       MAP(#n "_fp32") MAP(#n "_fp16") MAP(#n "_bf16")
 #define MAP_CAST(from, to, ...) MAP(#from "_to_" #to)
@@ -69,6 +71,12 @@ const ceni_kernel ceni_kernels[] = {
     CONV("cen_conv_fp32")
     CONV("cen_conv_mma_bf16")
     CONV("cen_conv_mma_fp16")
+    CONV_MAPPED("cen_conv_wgmma256_bf16")
+    CONV_MAPPED("cen_conv_wgmma256_fp16")
+    CONV_MAPPED("cen_conv_wgmma128_bf16")
+    CONV_MAPPED("cen_conv_wgmma128_fp16")
+    CONV_MAPPED("cen_conv_wgmma64_bf16")
+    CONV_MAPPED("cen_conv_wgmma64_fp16")
     CENI_MAP_FIXED(MAP_FIXED)
     CENI_MAP_CASTS(MAP_CAST)
     MAP("chain_4")

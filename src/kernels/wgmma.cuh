@@ -109,11 +109,14 @@ struct wgmma_fp16 {};
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
         "+f"(d[i + 6]), "+f"(d[i + 7])
 #define CENI_SUMS_32(i) CENI_EIGHT(i), CENI_EIGHT(i + 8), CENI_EIGHT(i + 16), CENI_EIGHT(i + 24)
-#define CENI_SUMS_64    CENI_SUMS_32(0), CENI_SUMS_32(32)
-#define CENI_SUMS_128   CENI_SUMS_64, CENI_SUMS_32(64), CENI_SUMS_32(96)
-#define CENI_NAMES_64 \
+#define CENI_ALL_32  CENI_SUMS_32(0)
+#define CENI_ALL_64  CENI_ALL_32, CENI_SUMS_32(32)
+#define CENI_ALL_128 CENI_ALL_64, CENI_SUMS_32(64), CENI_SUMS_32(96)
+#define CENI_NAMES_32 \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define CENI_NAMES_64 \
+    CENI_NAMES_32 ", " \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define CENI_NAMES_128 \
@@ -136,18 +139,22 @@ struct wgmma_fp16 {};
                      " {" CENI_NAMES_##count "}, " a_ ", " b_ ", add, 1, 1, " turn_a ", " turn_b   \
                      ";\n"                                                                         \
                      "}"                                                                           \
-                     : CENI_SUMS_##count                                                           \
+                     : CENI_ALL_##count                                                            \
                      : "l"(a), "l"(b), "r"(add), "n"(TURN_A), "n"(TURN_B));                        \
     }
 CENI_WGMMA_OF(bf16, "bf16", "256", 128, "%128", "%129", "%130", "%131", "%132")
 CENI_WGMMA_OF(fp16, "f16", "256", 128, "%128", "%129", "%130", "%131", "%132")
 CENI_WGMMA_OF(bf16, "bf16", "128", 64, "%64", "%65", "%66", "%67", "%68")
 CENI_WGMMA_OF(fp16, "f16", "128", 64, "%64", "%65", "%66", "%67", "%68")
+CENI_WGMMA_OF(bf16, "bf16", "64", 32, "%32", "%33", "%34", "%35", "%36")
+CENI_WGMMA_OF(fp16, "f16", "64", 32, "%32", "%33", "%34", "%35", "%36")
 #undef CENI_WGMMA_OF
 #undef CENI_NAMES_128
 #undef CENI_NAMES_64
-#undef CENI_SUMS_128
-#undef CENI_SUMS_64
+#undef CENI_NAMES_32
+#undef CENI_ALL_128
+#undef CENI_ALL_64
+#undef CENI_ALL_32
 #undef CENI_SUMS_32
 #undef CENI_EIGHT
 
