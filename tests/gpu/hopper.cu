@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(256) gather(const uint16_t *a, const uint16_t 
     begin_barrier(&full, 128);
     if (threadIdx.x < 128) {
         for (uint32_t part = threadIdx.x; part < 64 * 8; part += 128) {
-            copy_16(shared_address(in_a + swizzled(part / 8, part % 8 * 8)), a + part * 8, 16);
+            copy_16_near(shared_address(in_a + swizzled(part / 8, part % 8 * 8)), a + part * 8, 16);
         }
         copies_commit();
         copies_wait<0>();
@@ -347,6 +347,7 @@ static const struct step {
     {"wgmma 128, A along, B across", step_multiply<128, true, false>},
     {"wgmma 128, A across, B along", step_multiply<128, false, true>},
     {"wgmma 128, A across, B across", step_multiply<128, false, false>},
+    {"wgmma 64, A along, B along", step_multiply<64, true, true>},
     {"gathered by cp.async", step_gather},
     {"boxes to both blocks, barriers of both", step_share},
     {"registers given up", step_exchange},
