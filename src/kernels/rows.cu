@@ -472,10 +472,21 @@ BY_TYPE(sum, 256, reduce, OF_SUM)
 BY_TYPE(absmax, 256, reduce, OF_ABSMAX)
 BY_TYPE(softmax_part, 512, reduce, OF_POWERS)
 BY_TYPE(moments_part, 512, reduce, OF_MOMENTS)
-BY_TYPE(softmax, 512, held, OF_SOFTMAX)
-BY_TYPE(layer_norm, 512, held, OF_NORM)
 BY_TYPE(softmax_wide, 512, wide, OF_SOFTMAX)
 BY_TYPE(layer_norm_wide, 512, wide, OF_NORM)
+// One kernel for each type, so that each has the registers that it needs and two blocks have room.
+#define HELD(name, what, type, dtype)                                                              \
+    extern "C" __global__ void __launch_bounds__(512, 2)                                           \
+        cen_row_##name##_##type(const __grid_constant__ ceni_rows a) {                             \
+        cen_rows::held<cen_rows::what, CEN_##dtype>(a);                                            \
+    }
+HELD(softmax, softmax, fp32, FP32)
+HELD(softmax, softmax, fp16, FP16)
+HELD(softmax, softmax, bf16, BF16)
+HELD(layer_norm, layer_norm, fp32, FP32)
+HELD(layer_norm, layer_norm, fp16, FP16)
+HELD(layer_norm, layer_norm, bf16, BF16)
+#undef HELD
 #undef OF_SUM
 #undef OF_ABSMAX
 #undef OF_POWERS
