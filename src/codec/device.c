@@ -73,12 +73,13 @@ static bool in_octets(const ceni_codec_job *job) {
     uint64_t codes = job->kind <= CENI_CODEC_BF16   ? 16
                      : job->kind == CENI_CODEC_INT4 ? 4
                                                     : 8; /* bytes of eight */
+    codes /= job->flags & CENI_CODEC_SPARSE ? 2 : 1;
     bool aligned = job->matrix % 16 == 0 && job->stride * element % 16 == 0 &&
                    job->values % codes == 0 && job->pitch % codes == 0;
     bool one_scale =
         !(job->flags & CENI_CODEC_SCALED) || job->unit_cols >= job->cols || job->unit_cols % 8 == 0;
     return aligned && one_scale && job->cols % 8 == 0 && job->cols / 8 <= INT32_MAX &&
-           !(job->flags & (CENI_CODEC_SPARSE | CENI_CODEC_ASYMMETRIC));
+           !(job->flags & CENI_CODEC_ASYMMETRIC);
 }
 
 /* A thread has STRETCH octets, save in short rows, which have enough threads. */
@@ -108,7 +109,10 @@ static cen_status encode(cen_device *device, ceni_codec_job *job, cen_stream str
     bool whole = (job->flags & CENI_CODEC_OWN_SCALES) && job->unit_cols == job->cols;
     bool fits = !whole || octets <= (uint64_t)STRETCH * BLOCK_ROW;
     if (!job->sums && fits && in_octets(job)) {
-        return launch_octets(device, whole ? "cen_encode_rows" : "cen_encode_octets",
+        static const char *const names[2][2] = {
+            {"cen_encode_octets", "cen_encode_rows"},
+            {"cen_encode_sparse_octets", "cen_encode_sparse_rows"}};
+        return launch_octets(device, names[(job->flags & CENI_CODEC_SPARSE) != 0][whole],
                              whole ? BLOCK_ROW : BLOCK_MAX, job, stream);
     }
     uint64_t items = whole ? job->rows : job->rows * over(octets, (uint64_t)STRETCH * block);
@@ -161,7 +165,9 @@ cen_status cen_codec_decode_async(cen_device *device, const cen_codec *codec,
         return status;
     }
     if (in_octets(&job)) {
-        return launch_octets(device, "cen_decode_octets", BLOCK_MAX, &job, stream);
+        const char *name =
+            job.flags & CENI_CODEC_SPARSE ? "cen_decode_sparse_octets" : "cen_decode_octets";
+        return launch_octets(device, name, BLOCK_MAX, &job, stream);
     }
     uint64_t octets = over(job.cols, 8);
     uint32_t block = threads(octets);

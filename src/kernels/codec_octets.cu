@@ -1,5 +1,5 @@
 // Encoding and decoding of what is whole and aligned: octets of 16 bytes or two times 16 that all
-// have one scale, no zero points, nothing pruned (codec.h). The format and the type are known when
+// have one scale and no zero points (codec.h). The format and the type are known when
 // compiled, and a thread has four octets on their way before it looks at the first: else the
 // arithmetic and not the memory would be what takes the time. The bytes are those of codec.cu.
 
@@ -15,12 +15,13 @@ template <uint32_t DTYPE> struct octet {
 };
 
 // The job with what is known put in.
-template <uint32_t KIND, uint32_t DTYPE>
+template <uint32_t KIND, uint32_t DTYPE, bool SPARSE>
 __device__ __forceinline__ ceni_codec_job known(const ceni_codec_job &job) {
     ceni_codec_job k = job;
     k.kind = KIND;
     k.dtype = DTYPE;
     k.flags &= ~(uint32_t)(CENI_CODEC_SPARSE | CENI_CODEC_ASYMMETRIC);
+    k.flags |= SPARSE ? CENI_CODEC_SPARSE : 0;
     k.high = KIND == CENI_CODEC_INT4 ? 7 : 127;
     k.low = -k.high;
     return k;
@@ -120,6 +121,20 @@ constexpr bool FP8_INSTRUCTIONS = true;
 constexpr bool FP8_INSTRUCTIONS = false;
 #endif
 
+// As code_of() without a zero point, which leaves nothing to be cut before it is added.
+template <uint32_t KIND>
+__device__ __forceinline__ uint16_t code_without_zero(const ceni_codec_job &job, float x, float r) {
+    if (KIND >= CENI_CODEC_INT8) {
+        return (uint16_t)max(min(__float2int_rn(__fmul_rn(x, r)), job.high), job.low);
+    }
+    return code_of(job, x, r, 0);
+}
+
+// Of eight codes, or of 2:4 four.
+template <uint32_t KIND, bool SPARSE> __device__ constexpr uint32_t code_bytes() {
+    return (KIND <= CENI_CODEC_BF16 ? 16 : KIND == CENI_CODEC_INT4 ? 4 : 8) / (SPARSE ? 2 : 1);
+}
+
 template <uint32_t KIND>
 __device__ __forceinline__ void put_octet(const ceni_codec_job &job, uint64_t at,
                                           const float x[EIGHT], float r) {
@@ -138,11 +153,7 @@ __device__ __forceinline__ void put_octet(const ceni_codec_job &job, uint64_t at
     uint16_t q[EIGHT];
 #pragma unroll
     for (int k = 0; k < EIGHT; k++) {
-        if (KIND >= CENI_CODEC_INT8) { // as code_of() without a zero point
-            q[k] = (uint16_t)max(min(__float2int_rn(__fmul_rn(x[k], r)), job.high), job.low);
-        } else {
-            q[k] = code_of(job, x[k], r, 0);
-        }
+        q[k] = code_without_zero<KIND>(job, x[k], r);
     }
     if (KIND <= CENI_CODEC_BF16) {
         store_words(at, EIGHT, q);
@@ -150,6 +161,29 @@ __device__ __forceinline__ void put_octet(const ceni_codec_job &job, uint64_t at
         *(uint32_t *)at = (uint32_t)join_codes(job, EIGHT, q);
     } else {
         *(uint64_t *)at = join_codes(job, EIGHT, q);
+    }
+}
+
+template <uint32_t KIND>
+__device__ __forceinline__ void put_sparse(const ceni_codec_job &job, uint64_t row, uint64_t col,
+                                           uint64_t at, const float x[EIGHT], float r) {
+    uint32_t pairs[2] = {pair_of(x), pair_of(x + 4)};
+    uint16_t q[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        q[k] = code_without_zero<KIND>(job, pick(x + k / 2 * 4, pairs[k / 2] >> k % 2 * 2 & 3), r);
+    }
+    if (KIND <= CENI_CODEC_BF16) {
+        *(uint2 *)at = make_uint2(two(q[0], q[1]), two(q[2], q[3]));
+    } else {
+        *(uint32_t *)at = (q[0] & 0xFFu) | (q[1] & 0xFFu) << 8 | (q[2] & 0xFFu) << 16 |
+                          (q[3] & 0xFFu) << 24;
+    }
+    uint8_t *to = (uint8_t *)metadata_at(job, row, col);
+    uint8_t *end = (uint8_t *)(job.metadata + (row + 1) * job.metadata_pitch);
+    *to++ = (uint8_t)(pairs[0] | pairs[1] << 4);
+    while (col + EIGHT >= job.cols && to < end) {
+        *to++ = 0xEE;
     }
 }
 
@@ -188,11 +222,11 @@ __device__ __forceinline__ uint64_t first_unit(const ceni_codec_job &job, uint64
 }
 
 // With ROW a stretch is a row, whose scale is made of it.
-template <uint32_t KIND, uint32_t DTYPE, bool ROW>
+template <uint32_t KIND, uint32_t DTYPE, bool ROW, bool SPARSE>
 __device__ __forceinline__ void encode_octets(const ceni_codec_job &given) {
-    const ceni_codec_job job = known<KIND, DTYPE>(given);
+    const ceni_codec_job job = known<KIND, DTYPE, SPARSE>(given);
     const bool scaled = has(job, CENI_CODEC_SCALED), own = has(job, CENI_CODEC_OWN_SCALES);
-    constexpr uint32_t BYTES = KIND <= CENI_CODEC_BF16 ? 16 : KIND == CENI_CODEC_INT4 ? 4 : 8;
+    constexpr uint32_t BYTES = code_bytes<KIND, SPARSE>();
     over_stretches(job, [&](stretch here) {
         uint64_t base = place(job, here.row, 0), to = values_at(job, here.row, 0);
         uint64_t first = !ROW && scaled ? first_unit(job, here.row) : 0;
@@ -224,48 +258,70 @@ __device__ __forceinline__ void encode_octets(const ceni_codec_job &given) {
             if (here.has(k)) {
                 float x[EIGHT];
                 split8<DTYPE == CEN_FP32>(DTYPE, in[k].quads, x);
-                put_octet<KIND>(job, to + (uint64_t)here.at(k) * BYTES, x, made.r);
+                uint64_t at = to + (uint64_t)here.at(k) * BYTES;
+                if (SPARSE) {
+                    put_sparse<KIND>(job, here.row, (uint64_t)here.at(k) * EIGHT, at, x, made.r);
+                } else {
+                    put_octet<KIND>(job, at, x, made.r);
+                }
             }
         }
     });
 }
 
-template <uint32_t KIND>
-__device__ __forceinline__ void load_words(uint64_t at, uint32_t words[4]) {
-    if constexpr (KIND <= CENI_CODEC_BF16) {
+// With SPARSE words[3] is the metadata.
+template <uint32_t KIND, bool SPARSE>
+__device__ __forceinline__ void load_words(uint64_t at, uint64_t metadata, uint32_t words[4]) {
+    constexpr uint32_t BYTES = code_bytes<KIND, SPARSE>();
+    if constexpr (BYTES == 16) {
         uint4 v = *(const uint4 *)at;
         words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
-    } else if constexpr (KIND != CENI_CODEC_INT4) {
+    } else if constexpr (BYTES == 8) {
         uint2 v = *(const uint2 *)at;
         words[0] = v.x, words[1] = v.y;
     } else {
         words[0] = *(const uint32_t *)at;
     }
+    if (SPARSE) {
+        words[3] = *(const uint8_t *)metadata;
+    }
 }
 
-template <uint32_t KIND>
+template <uint32_t KIND, bool SPARSE>
 __device__ __forceinline__ void values_of(const ceni_codec_job &job, const uint32_t words[4],
                                           float s, float y[EIGHT]) {
     uint16_t q[EIGHT];
     split_codes(job, words, q);
+    constexpr int CODES = SPARSE ? 4 : EIGHT;
+    float v[CODES];
 #pragma unroll
-    for (int i = 0; i < EIGHT; i++) {
-        y[i] = unscaled_of(job, q[i], 0);
-        y[i] = KIND <= CENI_CODEC_BF16 ? y[i] : __fmul_rn(y[i], s);
+    for (int i = 0; i < CODES; i++) {
+        v[i] = unscaled_of(job, q[i], 0);
+        v[i] = KIND <= CENI_CODEC_BF16 ? v[i] : __fmul_rn(v[i], s);
     }
     if (KIND > CENI_CODEC_BF16 && !(s < SCALE_SAFE)) {
 #pragma unroll
-        for (int i = 0; i < EIGHT; i++) {
-            y[i] = value_of(job, q[i], s, 0);
+        for (int i = 0; i < CODES; i++) {
+            v[i] = value_of(job, q[i], s, 0);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < EIGHT; i++) {
+        if (SPARSE) {
+            uint32_t pair = words[3] >> i / 4 * 4 & 15, at = i % 4;
+            float first = at == (pair & 3) ? v[i / 4 * 2] : 0.0f;
+            y[i] = at == pair >> 2 ? v[i / 4 * 2 + 1] : first;
+        } else {
+            y[i] = v[i % CODES];
         }
     }
 }
 
-template <uint32_t KIND, uint32_t DTYPE>
+template <uint32_t KIND, uint32_t DTYPE, bool SPARSE>
 __device__ __forceinline__ void decode_octets(const ceni_codec_job &given) {
-    const ceni_codec_job job = known<KIND, DTYPE>(given);
+    const ceni_codec_job job = known<KIND, DTYPE, SPARSE>(given);
     const bool scaled = has(job, CENI_CODEC_SCALED);
-    constexpr uint32_t BYTES = KIND <= CENI_CODEC_BF16 ? 16 : KIND == CENI_CODEC_INT4 ? 4 : 8;
+    constexpr uint32_t BYTES = code_bytes<KIND, SPARSE>();
     over_stretches(job, [&](stretch here) {
         uint64_t from = values_at(job, here.row, 0), to = place(job, here.row, 0);
         uint64_t first = scaled ? first_unit(job, here.row) : 0;
@@ -275,7 +331,10 @@ __device__ __forceinline__ void decode_octets(const ceni_codec_job &given) {
         for (int k = 0; k < STRETCH; k++) {
             s[k] = 1.0f;
             if (here.has(k)) {
-                load_words<KIND>(from + (uint64_t)here.at(k) * BYTES, words[k]);
+                load_words<KIND, SPARSE>(
+                    from + (uint64_t)here.at(k) * BYTES,
+                    SPARSE ? metadata_at(job, here.row, (uint64_t)here.at(k) * EIGHT) : 0,
+                    words[k]);
                 if (scaled) {
                     s[k] = ((const float *)job.scales)[first + unit_across(job, here.at(k))];
                 }
@@ -285,7 +344,7 @@ __device__ __forceinline__ void decode_octets(const ceni_codec_job &given) {
         for (int k = 0; k < STRETCH; k++) {
             if (here.has(k)) {
                 float y[EIGHT];
-                values_of<KIND>(job, words[k], s[k], y);
+                values_of<KIND, SPARSE>(job, words[k], s[k], y);
                 join8<DTYPE == CEN_FP32>(
                     DTYPE, to + (uint64_t)here.at(k) * sizeof(octet<DTYPE>), y);
             }
@@ -314,17 +373,27 @@ __device__ __forceinline__ void decode_octets(const ceni_codec_job &given) {
     BY_DTYPE(CENI_CODEC_FP16, __VA_ARGS__)                                                         \
     BY_DTYPE(CENI_CODEC_BF16, __VA_ARGS__)                                                         \
     SCALED_KINDS(__VA_ARGS__)
+#define SPARSE_ROWS(...) BY_DTYPE(CENI_CODEC_INT8, __VA_ARGS__)
+#define SPARSE_KINDS(...)                                                                          \
+    BY_DTYPE(CENI_CODEC_FP16, __VA_ARGS__)                                                         \
+    BY_DTYPE(CENI_CODEC_BF16, __VA_ARGS__)                                                         \
+    SPARSE_ROWS(__VA_ARGS__)
 #define KERNEL(name, threads, blocks, kinds)                                                       \
     extern "C" __global__ void __launch_bounds__(threads, blocks)                                  \
         name(const __grid_constant__ ceni_codec_job job) {                                         \
         switch (job.kind) { kinds }                                                                \
     }
 #define COMMA ,
-KERNEL(cen_encode_rows, 1024, 1, SCALED_KINDS(encode_octets, COMMA true))
-KERNEL(cen_encode_octets, 256, 4, KINDS(encode_octets, COMMA false))
-KERNEL(cen_decode_octets, 256, 4, KINDS(decode_octets, ))
+KERNEL(cen_encode_rows, 1024, 1, SCALED_KINDS(encode_octets, COMMA true COMMA false))
+KERNEL(cen_encode_octets, 256, 4, KINDS(encode_octets, COMMA false COMMA false))
+KERNEL(cen_decode_octets, 256, 4, KINDS(decode_octets, COMMA false))
+KERNEL(cen_encode_sparse_rows, 1024, 1, SPARSE_ROWS(encode_octets, COMMA true COMMA true))
+KERNEL(cen_encode_sparse_octets, 256, 4, SPARSE_KINDS(encode_octets, COMMA false COMMA true))
+KERNEL(cen_decode_sparse_octets, 256, 4, SPARSE_KINDS(decode_octets, COMMA true))
 #undef COMMA
 #undef KERNEL
 #undef KINDS
+#undef SPARSE_KINDS
+#undef SPARSE_ROWS
 #undef SCALED_KINDS
 #undef BY_DTYPE
