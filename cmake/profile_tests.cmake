@@ -18,6 +18,7 @@ if(CENOTE_STATIC_DEPS AND CENOTE_NVCC)
               -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90,code=sm_90
               -o ${profile_folder}/${name} ${source}
       DEPENDS ${source} ${CMAKE_SOURCE_DIR}/tests/gpu/profile/common.cuh
+              ${CMAKE_SOURCE_DIR}/tests/gpu/common.cuh
       COMMENT "Compiling ${name}"
       VERBATIM)
     list(APPEND profile_outputs ${profile_folder}/${name})

@@ -96,6 +96,7 @@ OUTSIDE = {
     "bench/driver": {"dev", "ipc"},  # what the driver and the broker cost, below the public headers
     "bench": set(),
     "tests/driver": {"dev/cuda", "dev/host"},  # serves the driver's ABI from the host backend
+    "tests/gpu": {"kernels"},
     "tests/fuzz": ALL,
     "tests/conformance": {"dev", "dev/host", "pool"},
     "tests/integration": {"base", "ipc"},  # clients that speak to the broker in raw messages
@@ -105,7 +106,8 @@ OUTSIDE = {
 # Headers of outside libraries that only some folders may see.
 FOREIGN = [
     (re.compile(r"^(cuda\w*|nvml|nvrtc|cub|cu(blas|dnn|fft|rand|sparse)\w*)(\.h|/.*)$"),
-     ("src/dev/cuda", "src/kernels", "tests/unit/codec", "tests/unit/dev", "tests/unit/ledger", "tests/driver", "bench/peers")),
+     ("src/dev/cuda", "src/kernels", "tests/unit/codec", "tests/unit/dev", "tests/unit/ledger", "tests/driver", "tests/gpu",
+      "bench/peers")),
     (re.compile(r"^nccl.*\.h$"), ("src/comm",)),
     (re.compile(r"^mpi\.h$"), ("src/comm",)),
 ]

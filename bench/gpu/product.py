@@ -6,8 +6,9 @@ random data, in turns with its peers. Sections run one by one, each in a process
 seconds: a kernel that never ends or faults costs its section alone. A case's name is its row in the results.
 
 usage: CENOTE_LIBRARY=build/libcenote.so.0.1 bench/gpu/product.py [--only SECTION...] [--json FILE]
-Sections: ladder fp32 half layouts epilogue int8 odd conv. Prints {"name", "figures"} as docs/formats/bench-results.md
-has them, and to standard error a line a case. Exits with 1 if a section failed, 77 where there is no GPU.
+Sections: ladder fp32 half layouts epilogue int8 odd conv tiles. Prints {"name", "figures"} as
+docs/formats/bench-results.md has them, and to standard error a line a case. Exits with 1 if a section failed, 77 where
+there is no GPU.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from common import write_json
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "python"))
 
-SECTIONS = ("ladder", "fp32", "half", "layouts", "epilogue", "int8", "odd", "conv")
+SECTIONS = ("ladder", "fp32", "half", "layouts", "epilogue", "int8", "odd", "conv", "tiles")
 # Operations of one multiprocessor of compute capability 9.0 in a cycle: CUDA C++ Programming Guide, "Throughput of
 # Native Arithmetic Instructions", and the tensor cores' by the H100 white paper.
 OPERATIONS = {"fp32": 256, "bf16": 4096, "fp16": 4096, "int8": 8192}
@@ -265,7 +266,8 @@ def odd(bench):
     bench.compare("fp32 4097 x 4095 x 4099", a, b, "fp32")
 
 
-def conv_case(bench, layer, dtype):
+def conv_case(bench, layer, dtype, each=False):
+    """A layer by the kernel that is taken, or by each that can do it, the first beside its peers."""
     torch, lib = bench.torch, bench.lib
     channels, filters, side, stride, image = layer
     images, pad, last = bench.options.images, side // 2, torch.channels_last
@@ -278,19 +280,24 @@ def conv_case(bench, layer, dtype):
                     bias=bias.data_ptr(), bias_dtype=lib.DTYPES[dtype], images=images, height=image, width=image,
                     channels=channels, filters=filters, filter_height=side, filter_width=side, stride=(stride, stride),
                     padding=(pad, pad), activation=lib.ACTIVATIONS["relu"])
-    what = f"{dtype} conv {channels} to {filters}, {side} x {side} by {stride}, {images} of {image} x {image}"
-    if bench.late(what):
-        return
-    bench.launch(task)
     functional = torch.nn.functional
     want = functional.conv2d(x[:2].double(), w.double(), bias.double(), stride, pad).relu().permute(0, 2, 3, 1)
-    if bench.check(what, y.flatten(0, 2), want.reshape(-1, filters), dtype):
-        peers = {
-            "cuDNN, fused": lambda: torch.cudnn_convolution_relu(x, w, bias, (stride,) * 2, (pad,) * 2, (1, 1), 1),
-            "cuDNN, ReLU apart": lambda: functional.conv2d(x, w, bias, stride, pad).relu_(),
-        }
-        operations = 2 * images * out * out * filters * channels * side * side
-        bench.report(what, lambda: bench.launch(task), peers, operations, dtype)
+    peers = {
+        "cuDNN, fused": lambda: torch.cudnn_convolution_relu(x, w, bias, (stride,) * 2, (pad,) * 2, (1, 1), 1),
+        "cuDNN, ReLU apart": lambda: functional.conv2d(x, w, bias, stride, pad).relu_(),
+    }
+    operations = 2 * images * out * out * filters * channels * side * side
+    for kernel in lib.kernels(bench.device, task)[: None if each else 1]:
+        what = f"{dtype} conv {channels} to {filters}, {side} x {side} by {stride}, {images} of {image} x {image}"
+        what = f"{what}, {kernel.removeprefix('cen_')}"
+        if bench.late(what):
+            return
+        y.fill_(float("nan"))
+        task.kernel = kernel.encode()
+        bench.launch(task)
+        if bench.check(what, y.flatten(0, 2), want.reshape(-1, filters), dtype):
+            bench.report(what, lambda: bench.launch(task), peers, operations, dtype)
+            peers = {}
 
 
 def conv(bench):
@@ -299,6 +306,14 @@ def conv(bench):
         conv_case(bench, layer, "bf16")
     for layer in RESNET[2:4]:
         conv_case(bench, layer, "fp32")
+
+
+def tiles(bench):
+    """Which tile a convolution is to have: those of 3 x 3, by each kernel."""
+    bench.torch.backends.cudnn.benchmark = True
+    for layer in RESNET:
+        if layer[2] == 3:
+            conv_case(bench, layer, "bf16", each=True)
 
 
 def run_section(options):

@@ -4,6 +4,8 @@
 #include "base/log.h"
 
 enum { WARP = 32, BLOCK_MAX = 256, STRETCH = 4, GRID_MAX = 1 << 22 };
+/* Of the kernels of whole octets: threads of a short row, and most of one whose scale is made. */
+enum { BLOCK_SHORT = 128, BLOCK_ROW = 1024, GRID_Y_MAX = 65535 };
 
 static uint64_t over(uint64_t count, uint64_t by) {
     return count / by + (count % by != 0);
@@ -65,6 +67,60 @@ static cen_status make_scales(cen_device *device, ceni_codec_job *job, uint64_t 
     return launch(device, "cen_encode_scales", items, BLOCK_MAX, 0, job, stream);
 }
 
+/* Whether the kernels of whole octets can do it (kernels/codec.h). */
+static bool in_octets(const ceni_codec_job *job) {
+    uint64_t element = cen_dtype_bits((cen_dtype)job->dtype) / 8;
+    uint64_t codes = job->kind <= CENI_CODEC_BF16   ? 16
+                     : job->kind == CENI_CODEC_INT4 ? 4
+                                                    : 8; /* bytes of eight */
+    codes /= job->flags & CENI_CODEC_SPARSE ? 2 : 1;
+    bool aligned = job->matrix % 16 == 0 && job->stride * element % 16 == 0 &&
+                   job->values % codes == 0 && job->pitch % codes == 0;
+    bool one_scale =
+        !(job->flags & CENI_CODEC_SCALED) || job->unit_cols >= job->cols || job->unit_cols % 8 == 0;
+    return aligned && one_scale && job->cols % 8 == 0 && job->cols / 8 <= INT32_MAX &&
+           !(job->flags & CENI_CODEC_ASYMMETRIC);
+}
+
+/* A thread has STRETCH octets, save in short rows, which have enough threads. */
+static uint32_t octet_threads(uint64_t octets, uint32_t most) {
+    uint32_t block = at_most(over(octets, (uint64_t)STRETCH * WARP) * WARP, most);
+    uint32_t least = at_most(over(octets, WARP) * WARP, BLOCK_SHORT);
+    return block > least ? block : least;
+}
+
+static cen_status launch_octets(cen_device *device, const char *name, uint32_t most,
+                                ceni_codec_job *job, cen_stream stream) {
+    uint64_t octets = job->cols / 8;
+    uint32_t block = octet_threads(octets, most);
+    cen_launch shape = {{at_most(job->rows, INT32_MAX),
+                         at_most(over(octets, (uint64_t)STRETCH * block), GRID_Y_MAX), 1},
+                        {block, 1, 1},
+                        0};
+    void *args[] = {job};
+    return cen_kernel_launch(device, name, &shape, args, 1, stream);
+}
+
+/* Values and metadata, and the scales of units in one row. */
+static cen_status encode(cen_device *device, ceni_codec_job *job, cen_stream stream) {
+    uint64_t octets = over(job->cols, 8);
+    uint64_t bytes = job->cols * (cen_dtype_bits((cen_dtype)job->dtype) / 8);
+    uint32_t block = threads(octets);
+    bool whole = (job->flags & CENI_CODEC_OWN_SCALES) && job->unit_cols == job->cols;
+    bool fits = !whole || octets <= (uint64_t)STRETCH * BLOCK_ROW;
+    if (!job->sums && fits && in_octets(job)) {
+        static const char *const names[2][2] = {
+            {"cen_encode_octets", "cen_encode_rows"},
+            {"cen_encode_sparse_octets", "cen_encode_sparse_rows"}};
+        return launch_octets(device, names[(job->flags & CENI_CODEC_SPARSE) != 0][whole],
+                             whole ? BLOCK_ROW : BLOCK_MAX, job, stream);
+    }
+    uint64_t items = whole ? job->rows : job->rows * over(octets, (uint64_t)STRETCH * block);
+    uint32_t shared = whole && bytes <= CENI_CODEC_SHARED ? (uint32_t)over(bytes, 16) * 16 : 0;
+    return launch(device, job->sums ? "cen_encode_sums" : "cen_encode", items, block, shared, job,
+                  stream);
+}
+
 cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
                                   const cen_matrix *source, const cen_codec_parts *parts,
                                   cen_addr sums, cen_stream stream) {
@@ -84,8 +140,6 @@ cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
     if (status || !job.rows) {
         return status;
     }
-    uint64_t octets = over(job.cols, 8), bytes = job.cols * (cen_dtype_bits(job.dtype) / 8);
-    uint32_t block = threads(octets);
     /* A block makes the scales of its row, save of the only row: that is for all blocks. */
     bool in_row = codec->granularity == CEN_CODEC_GROUP ||
                   (codec->granularity == CEN_CODEC_ROW && job.rows > 1);
@@ -97,12 +151,8 @@ cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
     if (status) {
         return status;
     }
-    bool whole = (job.flags & CENI_CODEC_OWN_SCALES) && job.unit_cols == job.cols;
-    uint64_t items = whole ? job.rows : job.rows * over(octets, (uint64_t)STRETCH * block);
-    uint32_t shared = whole && bytes <= CENI_CODEC_SHARED ? (uint32_t)over(bytes, 16) * 16 : 0;
     job.sums = sums;
-    return launch(device, sums ? "cen_encode_sums" : "cen_encode", items, block, shared, &job,
-                  stream);
+    return encode(device, &job, stream);
 }
 
 cen_status cen_codec_decode_async(cen_device *device, const cen_codec *codec,
@@ -113,6 +163,11 @@ cen_status cen_codec_decode_async(cen_device *device, const cen_codec *codec,
     status = status ? status : check_device(device, codec, parts, &job);
     if (status || !job.rows) {
         return status;
+    }
+    if (in_octets(&job)) {
+        const char *name =
+            job.flags & CENI_CODEC_SPARSE ? "cen_decode_sparse_octets" : "cen_decode_octets";
+        return launch_octets(device, name, BLOCK_MAX, &job, stream);
     }
     uint64_t octets = over(job.cols, 8);
     uint32_t block = threads(octets);

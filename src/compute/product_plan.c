@@ -64,59 +64,109 @@ static bool mappable(const ceni_product_args *p) {
            p->a_stride < UINT64_C(1) << 39 && p->b_stride < UINT64_C(1) << 39;
 }
 
-/* Rounds of all multiprocessors, times the columns that each does in one. */
-static uint64_t wgmma_time(const cen_device *device, const ceni_product_args *p, uint32_t cols) {
-    uint32_t multiprocessors = device->multiprocessors ? device->multiprocessors : 1;
-    return (uint64_t)tiles_of(blocks_of(p, CENI_WGMMA_ROWS, cols), multiprocessors) * cols;
+/* Kernels of wgmma by the tile that `blocks` blocks make together, and what a column of it costs,
+ * beside others: narrow tiles wait for shared memory and L2, and the epilogue weighs more. `bench/
+ * gpu/product.py --only half conv` measures all of them. A pair is taken by name only, until it is
+ * seen to be faster: less than 100 would have it taken. */
+typedef struct wgmma_kernel {
+    uint32_t cols, blocks, cost;
+    const char *const *names[2]; /* of FP16 and BF16, by layout; one name of convolutions */
+} wgmma_kernel;
+
+#define NAMES(base)                                                                                \
+    { LAYOUTS(base "_fp16"), LAYOUTS(base "_bf16") }
+static const wgmma_kernel products[] = {
+    {256, 1, 100, NAMES("cen_product_wgmma")},
+    {128, 1, 110, NAMES("cen_product_wgmma128")},
+    {256, 2, 1000, NAMES("cen_product_wgmma_pair")},
+};
+#undef NAMES
+#define NAMES(base)                                                                                \
+    {                                                                                              \
+        (const char *const[1]){base "_fp16"}, (const char *const[1]) {                             \
+            base "_bf16"                                                                           \
+        }                                                                                          \
+    }
+static const wgmma_kernel convolutions[] = {
+    {256, 1, 100, NAMES("cen_conv_wgmma256")},
+    {128, 1, 110, NAMES("cen_conv_wgmma128")},
+    {64, 1, 130, NAMES("cen_conv_wgmma64")},
+};
+#undef NAMES
+enum { WGMMA_KERNELS = sizeof products / sizeof *products };
+_Static_assert(sizeof convolutions == sizeof products, "as many of either");
+
+/* Rounds of all multiprocessors, times what each does in one. */
+static uint64_t wgmma_time(const cen_device *device, const ceni_product_args *p,
+                           const wgmma_kernel *kernel) {
+    uint32_t places = device->multiprocessors / kernel->blocks;
+    uint32_t tiles = blocks_of(p, CENI_WGMMA_ROWS * kernel->blocks, kernel->cols);
+    return (uint64_t)tiles_of(tiles, places ? places : 1) * kernel->cols * kernel->cost;
 }
 
-/* `blocks` of them make a tile together, and stay for others. */
-static void add_wgmma(const cen_device *device, list *l, const char *name, uint32_t cols,
-                      uint32_t blocks) {
-    const uint32_t tile[3] = {CENI_WGMMA_ROWS * blocks, cols, CENI_WGMMA_DEPTH};
-    uint32_t places = device->multiprocessors / blocks;
+/* Blocks stay and take tile after tile. */
+static void add_wgmma(const cen_device *device, list *l, const wgmma_kernel *kernel,
+                      const char *name, uint32_t more_shared) {
+    const uint32_t tile[3] = {CENI_WGMMA_ROWS * kernel->blocks, kernel->cols, CENI_WGMMA_DEPTH};
+    uint32_t places = device->multiprocessors / kernel->blocks;
     size_t before = l->count;
-    add(l, name, tile, (uint32_t)CENI_WGMMA_STAGES(cols), CENI_WGMMA_THREADS,
-        (uint32_t)CENI_WGMMA_SHARED(cols));
+    if (kernel->blocks > 1 && (!places || l->args->m <= CENI_WGMMA_ROWS)) {
+        return; /* no room for a pair, or nothing for its second */
+    }
+    add(l, name, tile, (uint32_t)CENI_WGMMA_STAGES(kernel->cols), CENI_WGMMA_THREADS,
+        (uint32_t)CENI_WGMMA_SHARED(kernel->cols) + more_shared);
     if (l->count > before) {
         cen_product_kernel *added = &l->kernels[before];
-        added->blocks = blocks * (places && added->blocks > places ? places : added->blocks);
+        added->blocks =
+            kernel->blocks * (places && added->blocks > places ? places : added->blocks);
+    }
+}
+
+/* The one that takes least time first. */
+static void add_all_wgmma(const cen_device *device, list *l, bool is_conv) {
+    const ceni_product_args *p = l->args;
+    const wgmma_kernel *all = is_conv ? convolutions : products;
+    uint32_t more = is_conv ? CENI_CONV_ROWS_SHARED : 0, order[WGMMA_KERNELS];
+    if (device->compute_capability != 90 || !device->backend->tensor_map || !mappable(p)) {
+        return;
+    }
+    for (uint32_t i = 0; i < WGMMA_KERNELS; i++) {
+        uint64_t time = wgmma_time(device, p, &all[i]);
+        uint32_t at = i;
+        for (; at && wgmma_time(device, p, &all[order[at - 1]]) > time; at--) {
+            order[at] = order[at - 1];
+        }
+        order[at] = i;
+    }
+    for (uint32_t i = 0; i < WGMMA_KERNELS; i++) {
+        const wgmma_kernel *kernel = &all[order[i]];
+        const char *const *names = kernel->names[p->input == CEN_BF16];
+        add_wgmma(device, l, kernel, is_conv ? names[0] : layout(p, names), more);
     }
 }
 
 static void add_half(const cen_device *device, list *l) {
     const ceni_product_args *p = l->args;
-    bool bf16 = p->input == CEN_BF16;
-    if (device->compute_capability == 90 && device->backend->tensor_map && mappable(p)) {
-        const char *wide = bf16 ? layout(p, LAYOUTS("cen_product_wgmma_bf16"))
-                                : layout(p, LAYOUTS("cen_product_wgmma_fp16"));
-        const char *narrow = bf16 ? layout(p, LAYOUTS("cen_product_wgmma128_bf16"))
-                                  : layout(p, LAYOUTS("cen_product_wgmma128_fp16"));
-        bool wide_first = wgmma_time(device, p, 256) <= wgmma_time(device, p, 128);
-        add_wgmma(device, l, wide_first ? wide : narrow, wide_first ? 256 : 128, 1);
-        add_wgmma(device, l, wide_first ? narrow : wide, wide_first ? 128 : 256, 1);
-        if (p->m > CENI_WGMMA_ROWS && device->multiprocessors > 1) {
-            add_wgmma(device, l,
-                      bf16 ? layout(p, LAYOUTS("cen_product_wgmma_pair_bf16"))
-                           : layout(p, LAYOUTS("cen_product_wgmma_pair_fp16")),
-                      256, 2);
-        }
-    }
+    add_all_wgmma(device, l, false);
     add_mma(l,
-            bf16 ? layout(p, LAYOUTS("cen_product_mma_bf16"))
-                 : layout(p, LAYOUTS("cen_product_mma_fp16")),
+            p->input == CEN_BF16 ? layout(p, LAYOUTS("cen_product_mma_bf16"))
+                                 : layout(p, LAYOUTS("cen_product_mma_fp16")),
             2);
 }
 
-static void add_conv(list *l) {
+static void add_conv(const cen_device *device, list *l) {
     static const uint32_t tile[3] = {CENI_SIMT_TILE, CENI_SIMT_TILE, CENI_FP32_DEPTH};
     uint8_t type = l->args->input;
     if (type == CEN_FP32) {
         add(l, "cen_conv_fp32", tile, 2, CENI_TILE_THREADS,
             CENI_FP32_SHARED + CENI_CONV_ROWS_SHARED);
-    } else {
-        add_mma(l, type == CEN_BF16 ? "cen_conv_mma_bf16" : "cen_conv_mma_fp16", 2);
-        l->kernels[0].shared_bytes += l->count ? CENI_CONV_ROWS_SHARED : 0;
+        return;
+    }
+    add_all_wgmma(device, l, true);
+    size_t before = l->count;
+    add_mma(l, type == CEN_BF16 ? "cen_conv_mma_bf16" : "cen_conv_mma_fp16", 2);
+    if (l->count > before) {
+        l->kernels[before].shared_bytes += CENI_CONV_ROWS_SHARED;
     }
 }
 
@@ -127,7 +177,7 @@ size_t ceni_product_plan(const cen_device *device, const ceni_product_task *task
         return 0;
     }
     if (task->is_conv) {
-        add_conv(&l);
+        add_conv(device, &l);
     } else if (l.args->input == CEN_FP32) {
         add_fp32(&l);
     } else if (l.args->input == CEN_INT8) {
@@ -189,18 +239,18 @@ static cen_status launch(cen_device *device, const ceni_product_task *task,
     ceni_product_args product = task->conv.product;
     ceni_conv_args conv = task->conv;
     ceni_tensor_map a, b;
-    void *args[] = {task->is_conv ? (void *)&conv : (void *)&product, &a, &b};
+    void *of_product[] = {&product, &a, &b}, *of_conv[] = {&conv, &b};
+    void **args = task->is_conv ? of_conv : of_product;
+    size_t count = !mapped(kernel) ? 1 : task->is_conv ? 2 : 3;
     cen_status status = CEN_OK;
     if (mapped(kernel)) {
-        status = map_matrix(device, &product, true, CENI_WGMMA_ROWS, &a);
+        status = task->is_conv ? CEN_OK : map_matrix(device, &product, true, CENI_WGMMA_ROWS, &a);
         /* Of a pair, each brings a half of the columns. */
         uint32_t halves = kernel->tile[0] / CENI_WGMMA_ROWS;
         status =
             status ? status : map_matrix(device, &product, false, kernel->tile[1] / halves, &b);
     }
-    return status ? status
-                  : cen_kernel_launch(device, kernel->name, &shape, args, mapped(kernel) ? 3 : 1,
-                                      stream);
+    return status ? status : cen_kernel_launch(device, kernel->name, &shape, args, count, stream);
 }
 
 /* Kernels that need tensor maps are left out where the driver has none. */

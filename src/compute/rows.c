@@ -3,6 +3,7 @@
 #include "cenote/compute.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "base/log.h"
 #include "compute/check.h"
@@ -113,14 +114,19 @@ cen_status cen_compute_row_absmax(cen_device *device, const cen_matrix *x, const
 
 /* ---- what is written back to rows ---- */
 
+/* Of those that hold a row there is one for each type. */
 typedef struct rewriting {
     const char *call, *held, *part, *wide;
 } rewriting;
 
 static cen_status rewrite(const rewriting *r, cen_device *device, ceni_rows *a, cen_stream stream) {
+    if (a->splits == 1 && a->cols + ALIGNMENT <= (uint64_t)CENI_ROWS_HELD * ROW_THREADS) {
+        char name[40];
+        snprintf(name, sizeof name, "%s_%s", r->held, cen_dtype_name((cen_dtype)a->x.dtype));
+        return launch(device, name, shape_of(a, ROW_THREADS), a, stream);
+    }
     if (a->splits == 1) {
-        bool held = a->cols + ALIGNMENT <= (uint64_t)CENI_ROWS_HELD * ROW_THREADS;
-        return launch(device, held ? r->held : r->wide, shape_of(a, ROW_THREADS), a, stream);
+        return launch(device, r->wide, shape_of(a, ROW_THREADS), a, stream);
     }
     cen_status status = launch(device, r->part, shape_of(a, ROW_THREADS), a, stream);
     return status ? status : launch(device, r->wide, shape_of(a, ROW_THREADS), a, stream);

@@ -101,26 +101,6 @@ __device__ void encode_dense(const ceni_codec_job &job, uint64_t row, uint64_t c
     }
 }
 
-// The pair kept of four, as in codec_loops_body.h.
-__device__ uint32_t pair_of(const float *v) {
-    uint32_t a = __float_as_uint(v[0]) & MAGNITUDE, b = __float_as_uint(v[1]) & MAGNITUDE;
-    uint32_t c = __float_as_uint(v[2]) & MAGNITUDE, d = __float_as_uint(v[3]) & MAGNITUDE;
-    int ab = a < b, ac = a < c, ad = a < d, bc = b < c, bd = b < d, cd = c < d;
-    uint32_t mask = (ab + ac + ad < 2 && a) | (!ab + bc + bd < 2 && b) << 1 |
-                    (!ac + !bc + cd < 2 && c) << 2 | (!ad + !bd + !cd < 2 && d) << 3;
-    return (uint32_t)(0x000E0DCE098E4DCEull >> 4 * mask) & 15;
-}
-
-// One of four, without indexing registers by what is only known when it runs.
-template <typename T> __device__ T pick(const T *v, uint32_t index) {
-    T low = index & 1 ? v[1] : v[0], high = index & 1 ? v[3] : v[2];
-    return index & 2 ? high : low;
-}
-
-__device__ uint64_t metadata_at(const ceni_codec_job &job, uint64_t row, uint64_t col) {
-    return job.metadata + row * job.metadata_pitch + col / 8;
-}
-
 __device__ void encode_sparse(const ceni_codec_job &job, uint64_t row, uint64_t col, int n,
                               const float x[EIGHT], const scales8 &s, tally *sums) {
     uint32_t pairs[2] = {pair_of(x), pair_of(x + 4)};

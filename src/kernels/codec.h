@@ -10,6 +10,13 @@
  *                               fewer, and the row is the unit
  *     cen_encode_sums(job)     and adds to sums, which are 0 before
  *     cen_decode(job)           the matrix
+ *     cen_encode_rows, cen_encode_octets, cen_decode_octets(job)
+ *                               the same (without sums) of whole octets: rows have a multiple of
+ *                               8 elements and begin at multiples of 16 bytes, values at those of
+ *                               what 8 codes take; nothing ASYMMETRIC, and 8 elements are of one
+ *                               unit. SPARSE goes to _sparse_rows and _sparse_octets. Grid: rows,
+ * and stretches of 4 octets a thread in a row. _rows is for OWN_SCALES of rows that are one
+ * stretch, _octets for all others
  *
  * Read by CUDA, too. */
 #ifndef CENI_KERNELS_CODEC_H

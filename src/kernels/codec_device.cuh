@@ -59,15 +59,32 @@ __device__ uint64_t place(const ceni_codec_job &job, uint64_t row, uint64_t col)
     return job.matrix + (row * job.stride + col) * element_bytes(job.dtype);
 }
 
+// Eight elements that are quads of 16 bytes, one of them or of FP32 two.
+template <bool WIDE>
+__device__ void split8(uint32_t dtype, const uint4 *quads, float x[EIGHT]) {
+#pragma unroll
+    for (int q = 0; q < (WIDE ? 2 : 1); q++) {
+        uint4 v = quads[q];
+        uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            if (WIDE) {
+                x[4 * q + k] = __uint_as_float(words[k]);
+            } else {
+                x[2 * k] = of_half(dtype, (uint16_t)words[k]);
+                x[2 * k + 1] = of_half(dtype, (uint16_t)(words[k] >> 16));
+            }
+        }
+    }
+}
+
 // The first n of eight elements; 0 for the others.
 __device__ void load8(const ceni_codec_job &job, uint64_t at, int n, float x[EIGHT]) {
     bool whole = n == EIGHT && at % 16 == 0;
     if (job.dtype == CEN_FP32) {
         const float *from = (const float *)at;
         if (whole) {
-            float4 a = ((const float4 *)at)[0], b = ((const float4 *)at)[1];
-            x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
-            x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+            split8<true>(job.dtype, (const uint4 *)at, x);
             return;
         }
 #pragma unroll
@@ -78,13 +95,7 @@ __device__ void load8(const ceni_codec_job &job, uint64_t at, int n, float x[EIG
     }
     const uint16_t *from = (const uint16_t *)at;
     if (whole) {
-        uint4 v = *(const uint4 *)at;
-        uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            x[2 * k] = of_half(job.dtype, (uint16_t)words[k]);
-            x[2 * k + 1] = of_half(job.dtype, (uint16_t)(words[k] >> 16));
-        }
+        split8<false>(job.dtype, (const uint4 *)at, x);
         return;
     }
 #pragma unroll
@@ -120,13 +131,27 @@ __device__ void store_words(uint64_t at, int count, const uint16_t w[EIGHT]) {
     }
 }
 
+// Eight elements to an address that is a multiple of 16.
+template <bool WIDE> __device__ void join8(uint32_t dtype, uint64_t at, const float y[EIGHT]) {
+    if constexpr (WIDE) {
+        ((float4 *)at)[0] = make_float4(one_nan(y[0]), one_nan(y[1]), one_nan(y[2]), one_nan(y[3]));
+        ((float4 *)at)[1] = make_float4(one_nan(y[4]), one_nan(y[5]), one_nan(y[6]), one_nan(y[7]));
+    } else {
+        uint16_t w[EIGHT];
+#pragma unroll
+        for (int k = 0; k < EIGHT; k++) {
+            w[k] = dtype == CEN_FP16 ? to_f16(y[k]) : to_bf16(y[k]);
+        }
+        *(uint4 *)at =
+            make_uint4(two(w[0], w[1]), two(w[2], w[3]), two(w[4], w[5]), two(w[6], w[7]));
+    }
+}
+
 __device__ void store8(const ceni_codec_job &job, uint64_t at, int n, const float y[EIGHT]) {
+    bool whole = n == EIGHT && at % 16 == 0;
     if (job.dtype == CEN_FP32) {
-        if (n == EIGHT && at % 16 == 0) {
-            ((float4 *)at)[0] =
-                make_float4(one_nan(y[0]), one_nan(y[1]), one_nan(y[2]), one_nan(y[3]));
-            ((float4 *)at)[1] =
-                make_float4(one_nan(y[4]), one_nan(y[5]), one_nan(y[6]), one_nan(y[7]));
+        if (whole) {
+            join8<true>(job.dtype, at, y);
             return;
         }
 #pragma unroll
@@ -137,12 +162,16 @@ __device__ void store8(const ceni_codec_job &job, uint64_t at, int n, const floa
         }
         return;
     }
-    uint16_t w[EIGHT];
+    if (whole) {
+        join8<false>(job.dtype, at, y);
+        return;
+    }
 #pragma unroll
     for (int k = 0; k < EIGHT; k++) {
-        w[k] = job.dtype == CEN_FP16 ? to_f16(y[k]) : to_bf16(y[k]);
+        if (k < n) {
+            ((uint16_t *)at)[k] = job.dtype == CEN_FP16 ? to_f16(y[k]) : to_bf16(y[k]);
+        }
     }
-    store_words(at, n, w);
 }
 
 // ---- scales ----
@@ -308,17 +337,21 @@ __device__ float back(float value, float s) {
     return y < -0x1.FFFFFEp127f ? -0x1.FFFFFEp127f : y;
 }
 
-__device__ float value_of(const ceni_codec_job &job, uint16_t code, float s, int z) {
+// Before it is multiplied by a scale.
+__device__ float unscaled_of(const ceni_codec_job &job, uint16_t code, int z) {
     switch (job.kind) {
     case CENI_CODEC_FP16: return of_f16(code);
     case CENI_CODEC_BF16: return of_bf16(code);
-    case CENI_CODEC_E4M3: return back(ceni_float_of_e4m3((uint8_t)code), s);
-    case CENI_CODEC_E5M2: {
-        float v = ceni_float_of_e5m2((uint8_t)code);
-        return (code & 0x7F) == 0x7C ? v : back(v, s);
+    case CENI_CODEC_E4M3: return ceni_float_of_e4m3((uint8_t)code);
+    case CENI_CODEC_E5M2: return ceni_float_of_e5m2((uint8_t)code);
+    default: return (float)((int8_t)code - z);
     }
-    default: return back((float)((int8_t)code - z), s);
-    }
+}
+
+__device__ float value_of(const ceni_codec_job &job, uint16_t code, float s, int z) {
+    float v = unscaled_of(job, code, z);
+    bool plain = job.kind <= CENI_CODEC_BF16 || (job.kind == CENI_CODEC_E5M2 && (code & 0x7F) == 0x7C);
+    return plain ? v : back(v, s);
 }
 
 __device__ uint32_t bits_of(const ceni_codec_job &job) {
@@ -358,12 +391,8 @@ __device__ uint64_t load_bytes(uint64_t at, int count) {
     return bytes;
 }
 
-__device__ void store_codes(const ceni_codec_job &job, uint64_t at, int count,
-                            const uint16_t q[EIGHT]) {
-    if (bits_of(job) == 16) {
-        store_words(at, count, q);
-        return;
-    }
+// The bytes of `count` codes of 4 or 8 bits.
+__device__ uint64_t join_codes(const ceni_codec_job &job, int count, const uint16_t q[EIGHT]) {
     uint64_t bytes = 0;
     bool four = job.kind == CENI_CODEC_INT4;
 #pragma unroll
@@ -371,32 +400,71 @@ __device__ void store_codes(const ceni_codec_job &job, uint64_t at, int count,
         uint64_t code = k < count ? q[k] & (four ? 0xFu : 0xFFu) : 0;
         bytes |= code << (four ? 4 * k : 8 * k);
     }
-    store_bytes(at, four ? (count + 1) / 2 : count, bytes);
+    return bytes;
 }
 
-__device__ void load_codes(const ceni_codec_job &job, uint64_t at, int count, uint16_t q[EIGHT]) {
+__device__ void store_codes(const ceni_codec_job &job, uint64_t at, int count,
+                            const uint16_t q[EIGHT]) {
     if (bits_of(job) == 16) {
-        uint64_t low = 0, high = 0;
-        if (count == EIGHT && at % 16 == 0) {
-            ulonglong2 v = *(const ulonglong2 *)at;
-            low = v.x, high = v.y;
-        } else {
-            low = load_bytes(at, count < 4 ? 2 * count : 8);
-            high = load_bytes(at + 8, count < 4 ? 0 : 2 * count - 8);
-        }
-#pragma unroll
-        for (int k = 0; k < EIGHT; k++) {
-            q[k] = (uint16_t)((k < 4 ? low : high) >> k % 4 * 16);
-        }
+        store_words(at, count, q);
         return;
     }
     bool four = job.kind == CENI_CODEC_INT4;
-    uint64_t bytes = load_bytes(at, four ? (count + 1) / 2 : count);
+    store_bytes(at, four ? (count + 1) / 2 : count, join_codes(job, count, q));
+}
+
+// Of eight codes that lie in words.
+__device__ void split_codes(const ceni_codec_job &job, const uint32_t words[4], uint16_t q[EIGHT]) {
+    uint32_t bits = bits_of(job);
 #pragma unroll
     for (int k = 0; k < EIGHT; k++) {
-        uint32_t code = (uint32_t)(bytes >> (four ? 4 * k : 8 * k)) & (four ? 0xFu : 0xFFu);
-        q[k] = (uint16_t)(four && code & 8 ? code | 0xF0u : code);
+        if (bits == 16) {
+            q[k] = (uint16_t)(words[k / 2] >> k % 2 * 16);
+        } else if (bits == 8) {
+            q[k] = (uint16_t)(words[k / 4] >> k % 4 * 8 & 0xFFu);
+        } else {
+            uint32_t code = words[0] >> 4 * k & 0xFu;
+            q[k] = (uint16_t)(code & 8 ? code | 0xF0u : code);
+        }
     }
+}
+
+__device__ void load_codes(const ceni_codec_job &job, uint64_t at, int count, uint16_t q[EIGHT]) {
+    uint64_t low, high = 0;
+    if (bits_of(job) < 16) {
+        low = load_bytes(at, job.kind == CENI_CODEC_INT4 ? (count + 1) / 2 : count);
+    } else if (count == EIGHT && at % 16 == 0) {
+        ulonglong2 v = *(const ulonglong2 *)at;
+        low = v.x, high = v.y;
+    } else {
+        low = load_bytes(at, count < 4 ? 2 * count : 8);
+        high = load_bytes(at + 8, count < 4 ? 0 : 2 * count - 8);
+    }
+    uint32_t words[4] = {(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high,
+                         (uint32_t)(high >> 32)};
+    split_codes(job, words, q);
+}
+
+// ---- 2:4 ----
+
+// The pair kept of four, as in codec_loops_body.h.
+__device__ uint32_t pair_of(const float *v) {
+    uint32_t a = __float_as_uint(v[0]) & MAGNITUDE, b = __float_as_uint(v[1]) & MAGNITUDE;
+    uint32_t c = __float_as_uint(v[2]) & MAGNITUDE, d = __float_as_uint(v[3]) & MAGNITUDE;
+    int ab = a < b, ac = a < c, ad = a < d, bc = b < c, bd = b < d, cd = c < d;
+    uint32_t mask = (ab + ac + ad < 2 && a) | (!ab + bc + bd < 2 && b) << 1 |
+                    (!ac + !bc + cd < 2 && c) << 2 | (!ad + !bd + !cd < 2 && d) << 3;
+    return (uint32_t)(0x000E0DCE098E4DCEull >> 4 * mask) & 15;
+}
+
+// One of four, without indexing registers by what is only known when it runs.
+template <typename T> __device__ T pick(const T *v, uint32_t index) {
+    T low = index & 1 ? v[1] : v[0], high = index & 1 ? v[3] : v[2];
+    return index & 2 ? high : low;
+}
+
+__device__ uint64_t metadata_at(const ceni_codec_job &job, uint64_t row, uint64_t col) {
+    return job.metadata + row * job.metadata_pitch + col / 8;
 }
 
 } // namespace codec

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "cenote/dtype.h"
+#include "kernels/vector.cuh"
 
 namespace cen_convert {
 
@@ -42,6 +43,25 @@ template <int V> __device__ __forceinline__ uint32_t shift_of(uint64_t row, uint
     return (uint32_t)(row / size % V);
 }
 
+// A piece that is aligned and all there.
+template <int V> __device__ __forceinline__ raw load_whole(uint64_t at, uint32_t size) {
+    if (V * size == 16) {
+        uint4 q = cen_vector::load_16(at);
+        return {{q.x, q.y, q.z, q.w}};
+    }
+    uint2 q = cen_vector::load_8(at);
+    return {{q.x, q.y, 0, 0}};
+}
+
+template <int V>
+__device__ __forceinline__ void store_whole(uint64_t at, uint32_t size, const raw &r) {
+    if (V * size == 16) {
+        cen_vector::store_16(at, make_uint4(r.w[0], r.w[1], r.w[2], r.w[3]));
+    } else {
+        cen_vector::store_8(at, make_uint2(r.w[0], r.w[1]));
+    }
+}
+
 // What is not there is 0. ANCHORED: pieces begin where this row's memory is aligned, so that only those
 // at its ends are read element by element, in a loop that is small but waits for each.
 template <int V, bool ANCHORED = false>
@@ -49,14 +69,7 @@ __device__ __forceinline__ raw load(uint64_t row, uint32_t size, const part &p) 
     raw r = {{0, 0, 0, 0}};
     uint64_t at = row + (uint64_t)p.start * size;
     if (p.first == 0 && p.last == V && at % (V * size) == 0) {
-        if (V * size == 16) {
-            uint4 q = *(const uint4 *)at;
-            r.w[0] = q.x, r.w[1] = q.y, r.w[2] = q.z, r.w[3] = q.w;
-        } else {
-            uint2 q = *(const uint2 *)at;
-            r.w[0] = q.x, r.w[1] = q.y;
-        }
-        return r;
+        return load_whole<V>(at, size);
     }
     if constexpr (ANCHORED) {
 #pragma unroll 1
@@ -91,11 +104,7 @@ template <int V>
 __device__ __forceinline__ void store(uint64_t row, uint32_t size, const part &p, raw r) {
     uint64_t at = row + (uint64_t)p.start * size;
     if (p.first == 0 && p.last == V && at % (V * size) == 0) {
-        if (V * size == 16) {
-            *(uint4 *)at = make_uint4(r.w[0], r.w[1], r.w[2], r.w[3]);
-        } else {
-            *(uint2 *)at = make_uint2(r.w[0], r.w[1]);
-        }
+        store_whole<V>(at, size, r);
         return;
     }
     // Not unrolled: it is rare, and stores are not waited for. The next element comes down to w[0].

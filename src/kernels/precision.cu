@@ -6,10 +6,11 @@
 
 #include "cenote/dtype.h"
 #include "kernels/precision.h"
+#include "kernels/vector.cuh"
 
 namespace precision {
 
-constexpr int WARP = 32, EACH = CENI_ADAMW_BLOCK / WARP, CHUNK = 4096;
+constexpr int WARP = 32, EACH = CENI_ADAMW_BLOCK / WARP, CHUNK = 4096, QUADS = 4;
 constexpr unsigned ALL = 0xFFFFFFFFu;
 
 using word = unsigned long long;
@@ -62,33 +63,60 @@ __device__ uint64_t tensor_of(const ceni_scaler_tensor *table, uint64_t tensors,
     return low;
 }
 
-// Of 16-bit elements two at a time, where they lie so.
-__device__ bool check_pairs(const ceni_scaler_tensor &t, uint64_t at, uint64_t n, float inverse,
+// Of 16-bit elements, whether either of two is infinite or no number; of FP32 whether one is.
+__device__ __forceinline__ bool is_bad(uint32_t dtype, uint32_t word) {
+    uint32_t infinite = dtype == CEN_FP32 ? 0x7F800000u : dtype == CEN_FP16 ? 0x7C00u : 0x7F80u;
+    bool upper = dtype != CEN_FP32 && (word >> 16 & infinite) == infinite;
+    return (word & infinite) == infinite || upper;
+}
+
+__device__ __forceinline__ uint32_t times(uint32_t dtype, uint32_t word, float by) {
+    if (dtype == CEN_FP32) {
+        return __float_as_uint(__fmul_rn(__uint_as_float(word), by));
+    }
+    float a = of_half(dtype, (uint16_t)word), b = of_half(dtype, (uint16_t)(word >> 16));
+    return to_half(dtype, __fmul_rn(a, by)) | (uint32_t)to_half(dtype, __fmul_rn(b, by)) << 16;
+}
+
+// Quads of 16 bytes, QUADS of them under way before the first is looked at.
+__device__ bool check_quads(uint32_t dtype, uint64_t from, uint32_t quads, float inverse,
                             bool unscale) {
-    bool good = true;
-    uint32_t *pairs = (uint32_t *)(t.data + at * 2);
-    uint32_t infinite = t.dtype == CEN_FP16 ? 0x7C00u : 0x7F80u;
-    for (uint64_t i = threadIdx.x; i < n / 2; i += blockDim.x) {
-        uint32_t both = pairs[i];
-        good = good && (both & infinite) != infinite && (both >> 16 & infinite) != infinite;
-        if (unscale) {
-            float a = of_half(t.dtype, (uint16_t)both), b = of_half(t.dtype, both >> 16);
-            pairs[i] = to_half(t.dtype, __fmul_rn(a, inverse)) |
-                       (uint32_t)to_half(t.dtype, __fmul_rn(b, inverse)) << 16;
+    bool bad = false;
+    for (uint32_t first = threadIdx.x; first < quads; first += QUADS * blockDim.x) {
+        uint4 q[QUADS];
+#pragma unroll
+        for (int k = 0; k < QUADS; k++) {
+            uint32_t at = first + k * blockDim.x;
+            q[k] = at < quads ? cen_vector::load_16(from + at * 16) : make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int k = 0; k < QUADS; k++) {
+            uint32_t at = first + k * blockDim.x;
+            bad |= is_bad(dtype, q[k].x) || is_bad(dtype, q[k].y) || is_bad(dtype, q[k].z) ||
+                   is_bad(dtype, q[k].w);
+            if (unscale && at < quads) {
+                cen_vector::store_16(
+                    from + at * 16,
+                    make_uint4(times(dtype, q[k].x, inverse), times(dtype, q[k].y, inverse),
+                               times(dtype, q[k].z, inverse), times(dtype, q[k].w, inverse)));
+            }
         }
     }
-    return good;
+    return !bad;
 }
 
 __device__ bool check_chunk(const ceni_scaler_tensor &t, uint64_t chunk, float inverse,
                             bool unscale) {
     uint64_t row = chunk / t.chunks_across, col = chunk % t.chunks_across * CENI_SCALER_CHUNK;
     uint64_t at = row * t.stride + col, n = t.cols - col, done = 0;
+    uint32_t size = t.dtype == CEN_FP32 ? 4 : 2;
+    uint64_t from = t.data + at * size;
     n = n < CENI_SCALER_CHUNK ? n : CENI_SCALER_CHUNK;
     bool good = true;
-    if (t.dtype != CEN_FP32 && (t.data + at * 2) % 4 == 0) {
-        good = check_pairs(t, at, n, inverse, unscale);
-        done = n / 2 * 2;
+    if (from % 16 == 0) {
+        uint32_t quads = (uint32_t)n * size / 16;
+        good = check_quads(t.dtype, from, quads, inverse, unscale);
+        done = quads * 16 / size;
     }
     for (uint64_t i = done + threadIdx.x; i < n; i += blockDim.x) {
         float x = load(t.data, t.dtype, at + i);
@@ -106,47 +134,69 @@ __device__ float meet(float size) { // of sizes, whose bits are ordered as they 
     return __uint_as_float(__reduce_max_sync(ALL, __float_as_uint(size)));
 }
 
-__device__ void step_param(const ceni_adamw_job &job, const ceni_adamw_clock &clock, uint64_t row,
-                           uint64_t col, const ceni_adamw_element &e) {
-    uint64_t at = row * job.param_stride + col, in_master = row * job.master_stride + col;
-    float p = job.master ? load(job.master, CEN_FP32, in_master)
-                         : load(job.param, job.param_dtype, at);
-    p = ceni_adamw_param(&job, &clock, p, &e);
-    if (job.master) {
-        store(job.master, CEN_FP32, in_master, p);
+// Where an element of the moments lies in the matrices.
+struct spot {
+    uint64_t at, row, col;
+    bool there;
+    __device__ __forceinline__ spot(const ceni_adamw_job &job, uint64_t first, int k,
+                                    uint64_t count) {
+        at = first + k * WARP + threadIdx.x % WARP;
+        there = at < count;
+        if (job.rows == 1) {
+            row = 0;
+        } else if ((at | job.cols) >> 32) {
+            row = at / job.cols;
+        } else { // takes a fifth of the time
+            row = (uint32_t)at / (uint32_t)job.cols;
+        }
+        col = at - row * job.cols;
     }
-    store(job.param, job.param_dtype, at, p);
+};
+
+__device__ __forceinline__ float load_param(const ceni_adamw_job &job, const spot &s) {
+    return job.master ? load(job.master, CEN_FP32, s.row * job.master_stride + s.col)
+                      : load(job.param, job.param_dtype, s.row * job.param_stride + s.col);
 }
 
+__device__ __forceinline__ void store_param(const ceni_adamw_job &job, const spot &s, float p) {
+    if (job.master) {
+        store(job.master, CEN_FP32, s.row * job.master_stride + s.col, p);
+    }
+    store(job.param, job.param_dtype, s.row * job.param_stride + s.col, p);
+}
+
+// All that is read is on its way before the first is used.
 __device__ void step_block(const ceni_adamw_job &job, const ceni_adamw_clock &clock, uint64_t block,
                            uint32_t &nonfinite) {
     float *m_scale = (float *)job.m_scales + block, *v_scale = (float *)job.v_scales + block;
-    uint8_t *m = (uint8_t *)job.m, *v = (uint8_t *)job.v;
+    uint8_t *m = (uint8_t *)job.m, *v = (uint8_t *)job.v, m_code[EACH], v_code[EACH];
     uint64_t first = block * CENI_ADAMW_BLOCK, count = job.rows * job.cols;
-    float old_m = ceni_moment_scale(*m_scale, 4), old_v = ceni_moment_scale(*v_scale, 5);
-    float most_m = 0, most_v = 0;
+    float g[EACH], p[EACH], most_m = 0, most_v = 0;
     ceni_adamw_element e[EACH];
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
-        uint64_t at = first + k * WARP + threadIdx.x % WARP;
-        e[k] = {0, 0};
-        if (at < count) {
-            uint64_t row = at / job.cols, col = at % job.cols;
-            uint32_t code = m[at];
-            float size = ceni_moment_of(code & 127u, old_m, 4);
-            e[k].m = code >> 7 ? -size : size;
-            e[k].v = ceni_moment_of(v[at], old_v, 5);
-            float g = __fmul_rn(load(job.grad, job.grad_dtype, row * job.grad_stride + col),
-                                clock.unscale);
-            if (ceni_exact_finite(g)) {
-                ceni_adamw_moments(&job, g, &e[k]);
-                step_param(job, clock, row, col, e[k]);
-            } else {
-                nonfinite++;
-            }
+        const spot s(job, first, k, count);
+        m_code[k] = s.there ? m[s.at] : 0;
+        v_code[k] = s.there ? v[s.at] : 0;
+        g[k] = s.there ? load(job.grad, job.grad_dtype, s.row * job.grad_stride + s.col) : 0;
+        p[k] = s.there ? load_param(job, s) : 0;
+    }
+    float old_m = ceni_moment_scale(*m_scale, 4), old_v = ceni_moment_scale(*v_scale, 5);
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        const spot s(job, first, k, count);
+        float size = ceni_moment_of(m_code[k] & 127u, old_m, 4);
+        e[k].m = m_code[k] >> 7 ? -size : size;
+        e[k].v = ceni_moment_of(v_code[k], old_v, 5);
+        g[k] = __fmul_rn(g[k], clock.unscale);
+        if (s.there && !ceni_exact_finite(g[k])) {
+            nonfinite++;
+        } else if (s.there) {
+            ceni_adamw_moments(&job, g[k], &e[k]);
+            store_param(job, s, ceni_adamw_param(&job, &clock, p[k], &e[k]));
         }
-        most_m = fmaxf(most_m, fabsf(e[k].m));
-        most_v = fmaxf(most_v, e[k].v);
+        most_m = fmaxf(most_m, s.there ? fabsf(e[k].m) : 0);
+        most_v = fmaxf(most_v, s.there ? e[k].v : 0);
     }
     most_m = meet(most_m);
     most_v = meet(most_v);

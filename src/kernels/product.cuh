@@ -7,6 +7,7 @@
 
 #include "cenote/dtype.h"
 #include "kernels/product.h"
+#include "kernels/vector.cuh"
 
 namespace product {
 
@@ -20,6 +21,11 @@ __device__ __forceinline__ uint32_t shared_address(const void *shared) {
 // where bytes is 0.
 __device__ __forceinline__ void copy_16(uint32_t to, const void *from, uint32_t bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
+}
+
+// The same through the first-level cache, of what neighbours in time want again.
+__device__ __forceinline__ void copy_16_near(uint32_t to, const void *from, uint32_t bytes) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
 }
 
 __device__ __forceinline__ void copy_4(uint32_t to, const void *from, bool valid) {
@@ -100,8 +106,9 @@ __device__ __forceinline__ void load_four(float v[4], uint64_t base, uint8_t typ
             v[i] = i < count ? load_one(base, type, at + i) : 0;
         }
     } else if (type == CEN_FP32) {
-        float4 q = *(const float4 *)((const float *)base + at);
-        v[0] = q.x, v[1] = q.y, v[2] = q.z, v[3] = q.w;
+        uint4 q = cen_vector::load_16(base + at * 4);
+        v[0] = __uint_as_float(q.x), v[1] = __uint_as_float(q.y);
+        v[2] = __uint_as_float(q.z), v[3] = __uint_as_float(q.w);
     } else {
         uint2 q = *(const uint2 *)((const uint16_t *)base + at);
         if (type == CEN_BF16) {
@@ -118,7 +125,7 @@ __device__ __forceinline__ void store_words(uint64_t base, uint64_t at, const ui
                                             bool whole, uint32_t count) {
     uint32_t *to = (uint32_t *)base + at;
     if (whole) {
-        *(uint4 *)to = make_uint4(v[0], v[1], v[2], v[3]);
+        cen_vector::store_16((uint64_t)to, make_uint4(v[0], v[1], v[2], v[3]));
         return;
     }
 #pragma unroll

@@ -7,6 +7,7 @@
  *     cen_product_wgmma_TT_LL, cen_product_wgmma128_TT_LL, cen_product_wgmma_pair_TT_LL
  *         (ceni_product_args, map of A, map of B): only machine code for sm_90a does anything
  *     cen_conv_fp32, cen_conv_mma_TT (ceni_conv_args)
+ *     cen_conv_wgmma256_TT, _wgmma128_TT, _wgmma64_TT (ceni_conv_args, map of B): as of wgmma
  *
  * TT: bf16 or fp16. LL: n or t for A, then for B; n lies as it is multiplied, t transposed. All
  * give the same but for rounding; one twin serves all. Each takes one shape of block and what

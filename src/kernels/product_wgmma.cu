@@ -13,209 +13,24 @@
 // what they have in common, the columns, to both. A stage is then empty once the warps of both have
 // read it.
 //
+// Convolutions have the first warpgroup gather A itself, by cp.async into the same layout, and its
+// first thread have the copy engine bring the filters. What cp.async has written is made known to the
+// tensor cores by each thread that wrote before it says so.
+//
 // In machine code for other architectures the kernels do nothing: they are not launched there.
 
-#include "kernels/product.cuh"
+#include "kernels/wgmma.cuh"
 
 namespace product {
 
-struct __align__(128) tensor_map {
-    uint64_t words[16];
-};
-
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-enum {
-    BOX_BYTES = 64 * 128, /* of what lies across the sum */
-    PRODUCER_REGISTERS = 40,
-    CONSUMER_REGISTERS = 232
-};
-
-__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
-                 : "memory");
-}
-
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-                 : "memory");
-}
-
-// Waits for the phase of that parity to end.
-__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
-    uint32_t done;
-    do {
-        asm volatile("{\n"
-                     ".reg .pred ended;\n"
-                     "mbarrier.try_wait.parity.shared::cta.b64 ended, [%1], %2;\n"
-                     "selp.u32 %0, 1, 0, ended;\n"
-                     "}"
-                     : "=r"(done)
-                     : "r"(barrier), "r"(parity)
-                     : "memory");
-    } while (!done);
-}
-
-// The same barrier of the pair's other block.
-__device__ __forceinline__ void barrier_arrive_other(uint32_t barrier, uint32_t other) {
-    asm volatile("{\n"
-                 ".reg .b32 remote;\n"
-                 "mapa.shared::cluster.u32 remote, %0, %1;\n"
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
-                 "}" ::"r"(barrier),
-                 "r"(other)
-                 : "memory");
-}
-
-__device__ __forceinline__ uint32_t pair_rank() {
-    uint32_t rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-
-// All threads of both blocks.
-__device__ __forceinline__ void pair_sync() {
-    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
-    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
-}
-
-// To the same place of both blocks, and told to the same barrier of both.
-__device__ __forceinline__ void copy_box_to_both(uint32_t to, const tensor_map *map, uint32_t col,
-                                                 uint32_t row, uint32_t barrier) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-                 ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-                 "l"(map), "r"(col), "r"(row), "r"(barrier), "h"((uint16_t)3)
-                 : "memory");
-}
-
-__device__ __forceinline__ void copy_box(uint32_t to, const tensor_map *map, uint32_t col,
-                                         uint32_t row, uint32_t barrier) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
-                 "l"(map), "r"(col), "r"(row), "r"(barrier)
-                 : "memory");
-}
-
-// How wgmma finds an operand: its address, and strides in units of 16 bytes. Along the sum: 8 rows
-// are 1 KiB. Across it: 8 steps are 1 KiB, and the next 64 rows or columns are the next box.
-template <bool ALONG> __device__ __forceinline__ uint64_t describe(uint32_t shared) {
-    const uint64_t leading = ALONG ? 1 : BOX_BYTES / 16, stride = 1024 / 16, swizzle_128 = 1;
-    return (uint64_t)(shared >> 4 & 0x3fff) | leading << 16 | stride << 32 | swizzle_128 << 62;
-}
-
-// What is added to a description to go 16 steps further.
-template <bool ALONG> __device__ constexpr uint32_t step_16() {
-    return (ALONG ? 16 * 2 : 16 * 128) / 16;
-}
-
-struct wgmma_bf16 {};
-struct wgmma_fp16 {};
-
-#define CENI_EIGHT(i)                                                                              \
-    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
-        "+f"(d[i + 6]), "+f"(d[i + 7])
-
-template <int TURN_A, int TURN_B>
-__device__ __forceinline__ void wgmma(wgmma_bf16, float (&d)[128], uint64_t a, uint64_t b, uint32_t add) {
-    asm volatile("{\n"
-                 ".reg .pred add;\n"
-                 "setp.ne.b32 add, %130, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-                 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
-                 "%128, %129, add, 1, 1, %131, %132;\n"
-                 "}"
-                 : CENI_EIGHT(0), CENI_EIGHT(8), CENI_EIGHT(16), CENI_EIGHT(24), CENI_EIGHT(32), CENI_EIGHT(40), CENI_EIGHT(48), CENI_EIGHT(56), CENI_EIGHT(64), CENI_EIGHT(72), CENI_EIGHT(80), CENI_EIGHT(88), CENI_EIGHT(96), CENI_EIGHT(104), CENI_EIGHT(112), CENI_EIGHT(120)
-                 : "l"(a), "l"(b), "r"(add), "n"(TURN_A), "n"(TURN_B));
-}
-
-template <int TURN_A, int TURN_B>
-__device__ __forceinline__ void wgmma(wgmma_bf16, float (&d)[64], uint64_t a, uint64_t b, uint32_t add) {
-    asm volatile("{\n"
-                 ".reg .pred add;\n"
-                 "setp.ne.b32 add, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-                 "%64, %65, add, 1, 1, %67, %68;\n"
-                 "}"
-                 : CENI_EIGHT(0), CENI_EIGHT(8), CENI_EIGHT(16), CENI_EIGHT(24), CENI_EIGHT(32), CENI_EIGHT(40), CENI_EIGHT(48), CENI_EIGHT(56)
-                 : "l"(a), "l"(b), "r"(add), "n"(TURN_A), "n"(TURN_B));
-}
-
-template <int TURN_A, int TURN_B>
-__device__ __forceinline__ void wgmma(wgmma_fp16, float (&d)[128], uint64_t a, uint64_t b, uint32_t add) {
-    asm volatile("{\n"
-                 ".reg .pred add;\n"
-                 "setp.ne.b32 add, %130, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-                 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
-                 "%128, %129, add, 1, 1, %131, %132;\n"
-                 "}"
-                 : CENI_EIGHT(0), CENI_EIGHT(8), CENI_EIGHT(16), CENI_EIGHT(24), CENI_EIGHT(32), CENI_EIGHT(40), CENI_EIGHT(48), CENI_EIGHT(56), CENI_EIGHT(64), CENI_EIGHT(72), CENI_EIGHT(80), CENI_EIGHT(88), CENI_EIGHT(96), CENI_EIGHT(104), CENI_EIGHT(112), CENI_EIGHT(120)
-                 : "l"(a), "l"(b), "r"(add), "n"(TURN_A), "n"(TURN_B));
-}
-
-template <int TURN_A, int TURN_B>
-__device__ __forceinline__ void wgmma(wgmma_fp16, float (&d)[64], uint64_t a, uint64_t b, uint32_t add) {
-    asm volatile("{\n"
-                 ".reg .pred add;\n"
-                 "setp.ne.b32 add, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-                 "%64, %65, add, 1, 1, %67, %68;\n"
-                 "}"
-                 : CENI_EIGHT(0), CENI_EIGHT(8), CENI_EIGHT(16), CENI_EIGHT(24), CENI_EIGHT(32), CENI_EIGHT(40), CENI_EIGHT(48), CENI_EIGHT(56)
-                 : "l"(a), "l"(b), "r"(add), "n"(TURN_A), "n"(TURN_B));
-}
-
-#undef CENI_EIGHT
-
-__device__ __forceinline__ void wgmma_begin() {
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void wgmma_commit() {
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-template <int N> __device__ __forceinline__ void wgmma_wait() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
-}
-
-// The ring: which stage is next, and the parity of its phase.
-template <int STAGES> struct ring {
-    uint32_t stage = 0, parity = 0;
-
-    __device__ __forceinline__ void advance() {
-        if (++stage == STAGES) {
-            stage = 0;
-            parity ^= 1;
-        }
-    }
-};
+// What the first warpgroup keeps of its registers, and the others then have.
+enum { PRODUCER_REGISTERS = 40, CONSUMER_REGISTERS = 232 };
+enum { GATHERER_REGISTERS = 88, GATHERED_REGISTERS = 208 };
+// Stages that a gatherer has under way while it begins another. One that is full is told so late
+// that one more has to be empty before, and the warps that multiply keep one back: 4 stages do.
+enum { GATHER_BEHIND = 2 };
 
 // Shared memory of a block, as addresses.
 template <int COLS> struct layout {
@@ -371,21 +186,28 @@ __device__ __forceinline__ void consume(const args &p, layout<COLS> l, uint32_t 
     }
 }
 
+// All threads call it.
+template <int COLS>
+__device__ __forceinline__ void begin_barriers(layout<COLS> l, uint32_t to_fill,
+                                               uint32_t to_empty) {
+    if (threadIdx.x == 0) {
+        for (uint32_t i = 0; i < layout<COLS>::STAGES; i++) {
+            barrier_init(l.full + i * 8, to_fill);
+            barrier_init(l.empty + i * 8, to_empty);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        stores_seen_by_engines();
+    }
+    __syncthreads();
+}
+
 template <typename T, int COLS, int BLOCKS, bool A_ALONG, bool B_ALONG>
 __device__ __forceinline__ void product_wgmma(const args &p, const tensor_map *map_a,
                                               const tensor_map *map_b) {
     extern __shared__ __align__(1024) unsigned char dynamic[];
     layout<COLS> l(dynamic);
     uint32_t group = threadIdx.x / 128;
-    if (threadIdx.x == 0) {
-        for (uint32_t i = 0; i < layout<COLS>::STAGES; i++) {
-            barrier_init(l.full + i * 8, 1);
-            barrier_init(l.empty + i * 8, CENI_WGMMA_WARPS * BLOCKS);
-        }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    }
-    __syncthreads();
+    begin_barriers(l, 1, CENI_WGMMA_WARPS * BLOCKS);
     if (BLOCKS > 1) {
         pair_sync(); // the other's barriers are there
     }
@@ -403,11 +225,103 @@ __device__ __forceinline__ void product_wgmma(const args &p, const tensor_map *m
     }
 }
 
+// ---- convolutions: A is gathered ----
+
+// What a thread of the first warpgroup has of a stage of A: a part of 16 bytes of each 16th row.
+struct gatherer {
+    enum { PARTS = CENI_WGMMA_DEPTH * 2 / 16, APART = 128 / PARTS, ROWS = CENI_WGMMA_ROWS / APART };
+    gathered_row rows[ROWS];
+    tap at;
+
+    // `shared` holds the rows of the tile until all threads have theirs.
+    __device__ __forceinline__ void begin(const ceni_conv_args &c, uint32_t first,
+                                          gathered_row *shared) {
+        asm volatile("bar.sync 1, 128;" ::: "memory"); // those of the tile before have been read
+        gather_rows(c, first, shared);
+        asm volatile("bar.sync 1, 128;" ::: "memory");
+#pragma unroll
+        for (uint32_t i = 0; i < ROWS; i++) {
+            rows[i] = shared[threadIdx.x / PARTS + i * APART];
+        }
+        at.begin(c, threadIdx.x % PARTS * 8);
+    }
+
+    // As the copy engine lays out what lies along the sum.
+    __device__ __forceinline__ void copy(const ceni_conv_args &c, uint32_t to) {
+        const uint16_t *base = (const uint16_t *)c.product.a;
+        uint32_t row = threadIdx.x / PARTS, part = threadIdx.x % PARTS;
+        to += row * 128 + ((part ^ row % 8) << 4);
+#pragma unroll
+        for (uint32_t i = 0; i < ROWS; i++) {
+            uint64_t index;
+            bool valid = at.element(c, rows[i], &index);
+            copy_16_near(to + i * APART * 128, valid ? base + index : base, valid ? 16 : 0);
+        }
+        at.advance(c, CENI_WGMMA_DEPTH);
+    }
+};
+
+// A warpgroup.
+template <int COLS>
+__device__ __forceinline__ void gather(const ceni_conv_args &c, const tensor_map *map_b,
+                                       layout<COLS> l, gathered_row *shared) {
+    uint32_t steps = tiles_of(c.product.k, CENI_WGMMA_DEPTH), behind = 0;
+    ring<layout<COLS>::STAGES> at, told;
+    for (walk<COLS, 1> w(c.product); w.more(); w.advance()) {
+        place tile = w.here();
+        gatherer a;
+        a.begin(c, tile.row * CENI_WGMMA_ROWS, shared);
+        for (uint32_t t = 0; t < steps; t++, at.advance()) {
+            uint32_t full = l.full + at.stage * 8;
+            barrier_wait(l.empty + at.stage * 8, at.parity ^ 1); // at first, they are
+            if (threadIdx.x == 0) {
+                barrier_expect(full, COLS * 128);
+                copy_operand<true, COLS, false>(l.b(at.stage), map_b, tile.col * COLS,
+                                                t * CENI_WGMMA_DEPTH, full);
+            }
+            a.copy(c, l.a(at.stage));
+            copies_commit();
+            if (behind < GATHER_BEHIND) {
+                behind++;
+                continue;
+            }
+            copies_wait<GATHER_BEHIND>();
+            stores_seen_by_engines();
+            barrier_arrive(l.full + told.stage * 8);
+            told.advance();
+        }
+    }
+    copies_wait<0>();
+    stores_seen_by_engines();
+    for (; behind; behind--, told.advance()) {
+        barrier_arrive(l.full + told.stage * 8);
+    }
+}
+
+template <typename T, int COLS>
+__device__ __forceinline__ void conv_wgmma(const ceni_conv_args &c, const tensor_map *map_b) {
+    extern __shared__ __align__(1024) unsigned char dynamic[];
+    layout<COLS> l(dynamic);
+    uint32_t group = threadIdx.x / 128;
+    begin_barriers(l, 128 + 1, CENI_WGMMA_WARPS); // who gathers, and who has the filters brought
+    if (group == 0) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)GATHERER_REGISTERS));
+        gather<COLS>(c, map_b, l, (gathered_row *)(l.sums + CENI_WGMMA_WARPS * CENI_STAGE_BYTES / 4 +
+                                                   layout<COLS>::STAGES * 4));
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)GATHERED_REGISTERS));
+        consume<T, COLS, 1, true, true>(c.product, l, group - 1);
+    }
+}
+
+#define CENI_RUN_CONV(type, cols)                                                                  \
+    product::conv_wgmma<product::wgmma_##type, cols>(c, &b)
 #define CENI_RUN(type, cols, blocks, a_along, b_along)                                             \
     product::product_wgmma<product::wgmma_##type, cols, blocks, a_along, b_along>(p, &a, &b)
 #define CENI_PAIR __cluster_dims__(2, 1, 1)
 #else
 #define CENI_RUN(type, cols, blocks, a_along, b_along)
+#define CENI_RUN_CONV(type, cols)
 #define CENI_PAIR
 #endif
 
@@ -431,7 +345,21 @@ CENI_LAYOUTS(wgmma128_bf16, bf16, 128, 1, )
 CENI_LAYOUTS(wgmma128_fp16, fp16, 128, 1, )
 CENI_LAYOUTS(wgmma_pair_bf16, bf16, 256, 2, CENI_PAIR)
 CENI_LAYOUTS(wgmma_pair_fp16, fp16, 256, 2, CENI_PAIR)
+#define CENI_CONV_WGMMA(cols, type)                                                                \
+    extern "C" __global__ void __launch_bounds__(CENI_WGMMA_THREADS, 1)                            \
+        cen_conv_wgmma##cols##_##type(const __grid_constant__ ceni_conv_args c,                    \
+                                      const __grid_constant__ product::tensor_map b) {             \
+        CENI_RUN_CONV(type, cols);                                                                 \
+    }
+CENI_CONV_WGMMA(256, bf16)
+CENI_CONV_WGMMA(256, fp16)
+CENI_CONV_WGMMA(128, bf16)
+CENI_CONV_WGMMA(128, fp16)
+CENI_CONV_WGMMA(64, bf16)
+CENI_CONV_WGMMA(64, fp16)
+#undef CENI_CONV_WGMMA
 #undef CENI_LAYOUTS
 #undef CENI_WGMMA
 #undef CENI_PAIR
+#undef CENI_RUN_CONV
 #undef CENI_RUN

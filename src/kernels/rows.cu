@@ -30,49 +30,88 @@ __device__ __forceinline__ part part_of_slab(uint64_t index, int k, uint32_t shi
     return part_of<4>((index * PIECES + k) * blockDim.x + threadIdx.x, shift, cols);
 }
 
-template <uint32_t TYPE>
-__device__ __forceinline__ slab load_slab(uint64_t row, uint64_t index, uint32_t shift,
-                                          uint64_t cols) {
-    slab s;
-    raw r[PIECES];
-    s.mask = 0;
-#pragma unroll
-    for (int k = 0; k < PIECES; k++) {
-        part p = part_of_slab(index, k, shift, cols);
-        r[k] = load<4, true>(row, TYPE == CEN_FP32 ? 4 : 2, p);
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            s.mask |= (uint32_t)(j >= p.first && j < p.last) << (k * 4 + j);
-        }
-    }
-#pragma unroll
-    for (int k = 0; k < PIECES; k++) {
-        unpack<4>(r[k], TYPE, s.v[k]);
-    }
-    return s;
-}
-
-// Where a row of x lies, and how many slabs it has; of a row behind the last, none.
+// Where a row of x lies, and how many slabs it has; of a row behind the last, none. Plain: it has no
+// pieces that are not whole.
 template <uint32_t TYPE> struct place {
+    static constexpr uint32_t SIZE = TYPE == CEN_FP32 ? 4 : 2;
     uint64_t row, slabs, cols;
-    uint32_t shift;
+    uint32_t shift, pieces;
+    bool plain;
 
     __device__ __forceinline__ place(const ceni_rows &a, uint64_t index) {
-        const uint32_t size = TYPE == CEN_FP32 ? 4 : 2;
-        row = a.x.data + index * a.x.stride * size;
-        shift = shift_of<4>(row, size);
+        row = a.x.data + index * a.x.stride * SIZE;
+        shift = shift_of<4>(row, SIZE);
         cols = index < a.rows ? a.cols : 0;
+        plain = shift == 0 && a.cols % 4 == 0 && a.cols < 1u << 31;
+        pieces = (uint32_t)(cols / 4);
         // As many for each row of a block, wherever it begins: its threads wait for each other.
-        slabs = (a.cols + 3 + CENI_ROWS_HELD * blockDim.x - 1) / (CENI_ROWS_HELD * blockDim.x);
+        slabs = over(a.cols + 3, CENI_ROWS_HELD * blockDim.x);
     }
-    __device__ __forceinline__ slab load(uint64_t index) const {
-        return load_slab<TYPE>(row, index, shift, cols);
+    // Quotients of 32 bits take a fifth of those of 64.
+    static __device__ __forceinline__ uint64_t over(uint64_t count, uint32_t by) {
+        uint64_t more = count + by - 1;
+        return more >> 32 ? more / by : (uint32_t)more / by;
+    }
+    __device__ __forceinline__ uint32_t piece(uint64_t index, int k) const {
+        return ((uint32_t)index * PIECES + k) * blockDim.x + threadIdx.x;
+    }
+    // What is not there is 0, or with LEAST minus infinity.
+    template <bool LEAST> __device__ __forceinline__ slab load(uint64_t index) const {
+        return plain ? load_plain<LEAST>(index) : load_any<LEAST>(index);
+    }
+
+  private:
+    template <bool LEAST> __device__ __forceinline__ slab load_plain(uint64_t index) const {
+        constexpr uint32_t none = !LEAST             ? 0
+                                  : TYPE == CEN_FP32 ? 0xFF800000u
+                                  : TYPE == CEN_BF16 ? 0xFF80FF80u
+                                                     : 0xFC00FC00u;
+        slab s;
+        raw r[PIECES];
+        s.mask = 0;
+#pragma unroll
+        for (int k = 0; k < PIECES; k++) {
+            r[k] = {{none, none, none, none}};
+            if (piece(index, k) < pieces) {
+                r[k] = load_whole<4>(row + (uint64_t)piece(index, k) * (4 * SIZE), SIZE);
+                s.mask |= 0xFu << k * 4;
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < PIECES; k++) {
+            unpack<4>(r[k], TYPE, s.v[k]);
+        }
+        return s;
+    }
+    template <bool LEAST> __device__ __forceinline__ slab load_any(uint64_t index) const {
+        slab s;
+        raw r[PIECES];
+        s.mask = 0;
+#pragma unroll
+        for (int k = 0; k < PIECES; k++) {
+            part p = part_of_slab(index, k, shift, cols);
+            r[k] = cen_convert::load<4, true>(row, SIZE, p);
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                s.mask |= (uint32_t)(j >= p.first && j < p.last) << (k * 4 + j);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < PIECES; k++) {
+            unpack<4>(r[k], TYPE, s.v[k]);
+#pragma unroll
+            for (int j = 0; LEAST && j < 4; j++) {
+                s.v[k][j] = s.has(k, j) ? s.v[k][j] : -INFINITY;
+            }
+        }
+        return s;
     }
 };
 
 // ---- what slabs come to: of(slab) is the group's, combine() that of two ----
 
 struct sum {
+    static constexpr bool LEAST = false;
     float value;
     static __device__ __forceinline__ sum none() {
         return {0};
@@ -98,6 +137,7 @@ struct sum {
 
 // The bits of magnitudes order as they do, NaN above all.
 struct absmax {
+    static constexpr bool LEAST = false;
     float value;
     static __device__ __forceinline__ float larger(float a, float b) {
         return __uint_as_float(umax(__float_as_uint(a), __float_as_uint(b)));
@@ -133,8 +173,16 @@ struct absmax {
     }
 };
 
+// exp(x) of x <= 0. What would be subnormal is 0: the largest is 1, and counts 2^126 times as much.
+__device__ __forceinline__ float power(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+    return y;
+}
+
 // The maximum, and the sum of exp(x - it); where that is minus infinity, of exp(x).
 struct powers {
+    static constexpr bool LEAST = true;
     float most, total;
     static __device__ __forceinline__ float base(float most) {
         return most == -INFINITY ? 0 : most;
@@ -148,25 +196,25 @@ struct powers {
         for (int k = 0; k < PIECES; k++) {
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                most = s.has(k, j) ? fmaxf(most, s.v[k][j]) : most;
+                most = fmaxf(most, s.v[k][j]);
             }
         }
         return over_group<largest>(most);
     }
     static __device__ __forceinline__ powers of(const slab &s) {
-        float most = largest_of(s), total = 0;
+        float most = largest_of(s), from = base(most), total = 0;
 #pragma unroll
         for (int k = 0; k < PIECES; k++) {
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                total += s.has(k, j) ? __expf(s.v[k][j] - base(most)) : 0;
+                total += power(s.v[k][j] - from);
             }
         }
         return {most, over_group<add>(total)};
     }
     static __device__ __forceinline__ powers combine(powers a, powers b) {
         float most = fmaxf(a.most, b.most);
-        return {most, a.total * __expf(a.most - base(most)) + b.total * __expf(b.most - base(most))};
+        return {most, a.total * power(a.most - base(most)) + b.total * power(b.most - base(most))};
     }
     __device__ __forceinline__ float4 words() const {
         return make_float4(most, total, 0, 0);
@@ -178,6 +226,7 @@ struct powers {
 
 // Count, mean, and the sum of squares around it.
 struct moments {
+    static constexpr bool LEAST = false;
     float count, mean, squares;
     static __device__ __forceinline__ moments none() {
         return {0, 0, 0};
@@ -221,7 +270,7 @@ template <typename Stat, uint32_t TYPE>
 __device__ __forceinline__ Stat of_split(const ceni_rows &a, const place<TYPE> &at) {
     Stat stat = Stat::none();
     for (uint64_t i = blockIdx.y; i < at.slabs; i += a.splits) {
-        stat = Stat::combine(stat, Stat::of(at.load(i)));
+        stat = Stat::combine(stat, Stat::of(at.template load<Stat::LEAST>(i)));
     }
     return stat;
 }
@@ -281,10 +330,31 @@ __device__ __forceinline__ uint32_t recompute(uint32_t shift) {
     return shift;
 }
 
-__device__ __forceinline__ void store_piece(const ceni_rows &a, uint64_t row, const part &p,
-                                            const float (&v)[4]) {
-    uint32_t size = size_of(a.y.dtype);
-    store<4>(a.y.data + row * a.y.stride * size, size, p, pack<4>(v, a.y.dtype));
+// Stores what value(k, part, v) makes of the k-th pieces of a slab.
+template <uint32_t TYPE, typename Value>
+__device__ __forceinline__ void store_slab(const ceni_rows &a, uint64_t row,
+                                           const place<TYPE> &at, uint64_t index, Value value) {
+    uint32_t size = size_of(a.y.dtype), shift = recompute(at.shift);
+    uint64_t to = a.y.data + row * a.y.stride * size;
+    bool plain = at.plain && a.y.dtype == TYPE && to % (4 * at.SIZE) == 0;
+#pragma unroll
+    for (int k = 0; k < PIECES; k++) {
+        float v[4];
+        if (plain) {
+            uint32_t piece = at.piece(index, k);
+            if (piece < at.pieces) {
+                part p = {(int64_t)piece * 4, 0, 4};
+                value(k, p, v);
+                store_whole<4>(to + (uint64_t)piece * (4 * at.SIZE), at.SIZE, pack<4>(v, TYPE));
+            }
+        } else {
+            part p = part_of_slab(index, k, shift, at.cols);
+            if (!p.empty()) {
+                value(k, p, v);
+                store<4>(to, size, p, pack<4>(v, a.y.dtype));
+            }
+        }
+    }
 }
 
 template <uint32_t TYPE>
@@ -292,16 +362,12 @@ __device__ __forceinline__ void store_softmax(const ceni_rows &a, uint64_t row,
                                               const place<TYPE> &at, uint64_t index,
                                               const slab &s, powers stat) {
     float inverse = 1 / stat.total;
-    uint32_t shift = recompute(at.shift);
-#pragma unroll
-    for (int k = 0; k < PIECES; k++) {
-        float v[4];
+    store_slab<TYPE>(a, row, at, index, [&](int k, const part &, float(&v)[4]) {
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            v[j] = __expf(s.v[k][j] - stat.most) * inverse;
+            v[j] = power(s.v[k][j] - stat.most) * inverse;
         }
-        store_piece(a, row, part_of_slab(index, k, shift, at.cols), v);
-    }
+    });
 }
 
 // 4 elements of gamma or beta; `without` where there is none.
@@ -322,26 +388,19 @@ __device__ __forceinline__ void store_norm(const ceni_rows &a, uint64_t row,
                                            const place<TYPE> &at, uint64_t index, const slab &s,
                                            moments stat) {
     float rstd = stat.rstd(a.epsilon);
-    uint32_t shift = recompute(at.shift);
     if (!threadIdx.x && !index && row < a.rows) {
         give(a.out, a.out_stride, row, stat.mean);
         give(a.rstd, a.rstd_stride, row, rstd);
     }
-#pragma unroll
-    for (int k = 0; k < PIECES; k++) {
-        float v[4], gamma[4], beta[4];
-        part p = part_of_slab(index, k, shift, at.cols);
-        if (p.empty()) {
-            continue;
-        }
+    store_slab<TYPE>(a, row, at, index, [&](int k, const part &p, float(&v)[4]) {
+        float gamma[4], beta[4];
         load_factor(a.gamma, p, 1, gamma);
         load_factor(a.beta, p, 0, beta);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             v[j] = (s.v[k][j] - stat.mean) * rstd * gamma[j] + beta[j];
         }
-        store_piece(a, row, p, v);
-    }
+    });
 }
 
 struct softmax {
@@ -367,7 +426,7 @@ struct layer_norm {
 template <typename What, uint32_t TYPE> __device__ __forceinline__ void held(const ceni_rows &a) {
     over_rows(a.rows, [&](uint64_t row) {
         place<TYPE> at(a, row);
-        slab s = at.load(0);
+        slab s = at.template load<What::stat::LEAST>(0);
         What::put(a, row, at, 0, s, What::stat::of(s));
     });
 }
@@ -379,7 +438,7 @@ template <typename What, uint32_t TYPE> __device__ __forceinline__ void wide(con
                                                  : of_parts<typename What::stat>(a, row);
         __syncthreads(); // in place: until all have read what others are about to write
         for (uint64_t i = blockIdx.y; i < at.slabs; i += a.splits) {
-            slab s = at.load(i);
+            slab s = at.template load<What::stat::LEAST>(i);
             What::put(a, row, at, i, s, stat);
         }
     });
@@ -413,10 +472,21 @@ BY_TYPE(sum, 256, reduce, OF_SUM)
 BY_TYPE(absmax, 256, reduce, OF_ABSMAX)
 BY_TYPE(softmax_part, 512, reduce, OF_POWERS)
 BY_TYPE(moments_part, 512, reduce, OF_MOMENTS)
-BY_TYPE(softmax, 512, held, OF_SOFTMAX)
-BY_TYPE(layer_norm, 512, held, OF_NORM)
 BY_TYPE(softmax_wide, 512, wide, OF_SOFTMAX)
 BY_TYPE(layer_norm_wide, 512, wide, OF_NORM)
+// One kernel for each type, so that each has the registers that it needs and two blocks have room.
+#define HELD(name, what, type, dtype)                                                              \
+    extern "C" __global__ void __launch_bounds__(512, 2)                                           \
+        cen_row_##name##_##type(const __grid_constant__ ceni_rows a) {                             \
+        cen_rows::held<cen_rows::what, CEN_##dtype>(a);                                            \
+    }
+HELD(softmax, softmax, fp32, FP32)
+HELD(softmax, softmax, fp16, FP16)
+HELD(softmax, softmax, bf16, BF16)
+HELD(layer_norm, layer_norm, fp32, FP32)
+HELD(layer_norm, layer_norm, fp16, FP16)
+HELD(layer_norm, layer_norm, bf16, BF16)
+#undef HELD
 #undef OF_SUM
 #undef OF_ABSMAX
 #undef OF_POWERS

@@ -5,7 +5,8 @@
  *
  *     cen_row_sum, _absmax(ceni_rows)      out of one slab or more; grid (rows / gy, splits)
  *     cen_row_combine_sum, _absmax         out of the splits' parts; a thread a row
- *     cen_row_softmax, _layer_norm         a row is one slab, which is read once
+ *     cen_row_softmax_TYPE, _layer_norm_TYPE
+ *         x is of that type; a row is one slab, which is read once
  *     cen_row_softmax_part, _moments_part  the parts of each split of a row into work
  *     cen_row_softmax_wide, _layer_norm_wide
  *         any row: from the parts if there are several splits, else the row is read twice
@@ -37,15 +38,15 @@ typedef struct ceni_rows {
     X(row_moments_part, reduce)                                                                    \
     X(row_combine_sum, combine)                                                                    \
     X(row_combine_absmax, combine)                                                                 \
-    X(row_softmax, apply)                                                                          \
     X(row_softmax_wide, apply)                                                                     \
-    X(row_layer_norm, apply)                                                                       \
     X(row_layer_norm_wide, apply)
 
 #define CENI_ROWS_TWIN(name, ranges)                                                               \
     void ceni_twin_##name(const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,  \
                           void *const *args);
 CENI_ROWS_KERNELS(CENI_ROWS_TWIN)
+CENI_ROWS_TWIN(row_softmax, apply)
+CENI_ROWS_TWIN(row_layer_norm, apply)
 #undef CENI_ROWS_TWIN
 size_t ceni_ranges_rows_reduce(void *const *args, ceni_kernel_range *ranges);
 size_t ceni_ranges_rows_combine(void *const *args, ceni_kernel_range *ranges);

@@ -338,10 +338,60 @@ static void empty_ones_do_what_there_is(void **state) {
     OK(cen_conv_run(d, &none, 0));
 }
 
+static cen_status make_no_map(cen_device *device, const ceni_tiled *tiled, ceni_tensor_map *map) {
+    memset(map, 0, sizeof *map);
+    return CEN_OK;
+}
+
+/* The name of the kernel that is first for so many channels and filters; checks what all need. */
+static const char *first_for(cen_device *d, uint32_t channels, uint32_t filters, size_t want) {
+    const cen_conv c = {.size = sizeof c,
+                        .dtype = CEN_BF16,
+                        .input = UINT64_C(1) << 40,
+                        .weight = UINT64_C(2) << 40,
+                        .output = UINT64_C(3) << 40,
+                        .images = 16,
+                        .height = 56,
+                        .width = 56,
+                        .channels = channels,
+                        .filters = filters,
+                        .filter_height = 3,
+                        .filter_width = 3,
+                        .padding = {1, 1}};
+    static cen_product_kernel kernels[4];
+    size_t count = 0;
+    OK(cen_conv_list(d, &c, kernels, 4, &count));
+    assert_int_equal(count, want);
+    for (size_t i = 0; i < count; i++) {
+        assert_true(kernels[i].shared_bytes <= 227 * 1024);
+        assert_true(kernels[i].threads == 256 || kernels[i].blocks <= d->multiprocessors);
+    }
+    return kernels[0].name;
+}
+
+/* With tensor maps, channels that 16 bytes hold go to wgmma, by the tile that wastes least. */
+static void filters_choose_the_tile(void **state) {
+    cen_device *d = fixture_of(state)->device;
+    ceni_backend backend = *d->backend;
+    const ceni_backend *own = d->backend;
+    uint32_t capability = d->compute_capability, multiprocessors = d->multiprocessors;
+    backend.tensor_map = make_no_map;
+    d->backend = &backend;
+    d->compute_capability = 90;
+    d->multiprocessors = 132;
+    assert_string_equal(first_for(d, 64, 64, 4), "cen_conv_wgmma64_bf16");
+    assert_string_equal(first_for(d, 64, 128, 4), "cen_conv_wgmma128_bf16");
+    assert_string_equal(first_for(d, 64, 256, 4), "cen_conv_wgmma256_bf16");
+    assert_string_equal(first_for(d, 12, 256, 1), "cen_conv_mma_bf16");
+    d->backend = own;
+    d->compute_capability = capability;
+    d->multiprocessors = multiprocessors;
+}
+
 static const struct CMUnitTest tests[] = {
     SUITE_TEST(small_ones_are_exact),        SUITE_TEST(layers_are_exact),
     SUITE_TEST(bad_ones_are_refused),        SUITE_TEST(outputs_have_the_size_of_the_formula),
-    SUITE_TEST(empty_ones_do_what_there_is),
+    SUITE_TEST(empty_ones_do_what_there_is), SUITE_TEST(filters_choose_the_tile),
 };
 
 int main(void) {

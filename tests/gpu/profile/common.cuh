@@ -1,22 +1,6 @@
 // What the programs share: their device, numbers that float32 adds up exactly, and what went wrong.
 // They check their results themselves: exit status 0 right, 1 wrong, 77 there is no GPU.
-#include <cstdio>
-#include <cstdlib>
-
-static void require(cudaError_t result, const char *what) {
-    if (result != cudaSuccess) {
-        fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(result));
-        exit(1);
-    }
-}
-
-static void require_device() {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || !count) {
-        printf("no GPU\n");
-        exit(77);
-    }
-}
+#include "../common.cuh"
 
 static float *device_floats(size_t count) {
     void *memory = nullptr;

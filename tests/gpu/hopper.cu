@@ -1,0 +1,400 @@
+// What src/kernels/wgmma.cuh takes for granted of Hopper, each thing apart, so that one run says which
+// of them is wrong: how the copy engine lays boxes out, how wgmma finds operands, barriers of two
+// blocks, and registers that warpgroups give each other.
+//
+// usage: hopper [STEP...]: each step is a process that has 20 seconds. Exit status: 0 all are right,
+// 1 one is wrong or hung (which is named), 77 there is no GPU of compute capability 9.0.
+
+#include <cuda.h>
+
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include "common.cuh"
+#include "kernels/wgmma.cuh"
+
+using product::tensor_map;
+
+enum { SECONDS = 20, BOX_COLS = 64, ROWS = 128, STEPS = 64 };
+
+// ---- host ----
+
+typedef std::vector<uint16_t> halves;
+
+// BF16 of a small whole number, exact.
+static uint16_t bf16_of(int value) {
+    float f = (float)value;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return (uint16_t)(bits >> 16);
+}
+
+static int value_at(uint32_t row, uint32_t col, int seed) {
+    return (int)((row * 7 + col * 3 + row * col % 11 + (uint32_t)seed) % 13) - 6;
+}
+
+static halves matrix_of(uint32_t rows, uint32_t cols, int seed) {
+    halves m(rows * cols);
+    for (uint32_t i = 0; i < rows * cols; i++) {
+        m[i] = bf16_of(value_at(i / cols, i % cols, seed));
+    }
+    return m;
+}
+
+template <typename T> static T *on_device(const std::vector<T> &from) {
+    T *to;
+    require(cudaMalloc(&to, from.size() * sizeof(T)), "cudaMalloc");
+    require(cudaMemcpy(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+    return to;
+}
+
+template <typename T> static std::vector<T> from_device(const T *from, size_t count) {
+    std::vector<T> to(count);
+    require(cudaGetLastError(), "launching");
+    require(cudaDeviceSynchronize(), "running");
+    require(cudaMemcpy(to.data(), from, count * sizeof(T), cudaMemcpyDeviceToHost), "cudaMemcpy");
+    return to;
+}
+
+// As src/dev/cuda/kernel.c describes a matrix.
+static tensor_map map_of(const uint16_t *data, uint64_t rows, uint64_t cols, uint32_t box_rows) {
+    void *encode = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    require(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found),
+            "looking for cuTensorMapEncodeTiled");
+    CUtensorMap made;
+    const cuuint64_t sizes[2] = {cols, rows}, strides[1] = {cols * 2};
+    const cuuint32_t box[2] = {BOX_COLS, box_rows}, steps[2] = {1, 1};
+    CUresult result = ((decltype(&cuTensorMapEncodeTiled))encode)(
+        &made, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void *)data, sizes, strides, box, steps,
+        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (result != CUDA_SUCCESS) {
+        fprintf(stderr, "cuTensorMapEncodeTiled: %d\n", (int)result);
+        exit(1);
+    }
+    tensor_map map;
+    memcpy(&map, &made, sizeof map);
+    return map;
+}
+
+// Where the half of column `col` lies in row `row` of a box, in halves.
+__host__ __device__ static uint32_t swizzled(uint32_t row, uint32_t col) {
+    return row * BOX_COLS + ((col / 8 ^ row % 8) * 8 + col % 8);
+}
+
+// What a box at (row, col) of a matrix is in shared memory; zeros where it lies outside.
+static bool is_box(const halves &got, size_t at, const halves &m, uint32_t rows, uint32_t cols, uint32_t row,
+                   uint32_t col, uint32_t box_rows) {
+    for (uint32_t r = 0; r < box_rows; r++) {
+        for (uint32_t c = 0; c < BOX_COLS; c++) {
+            bool inside = row + r < rows && col + c < cols;
+            uint16_t want = inside ? m[(row + r) * cols + col + c] : 0, is = got[at + swizzled(r, c)];
+            if (is != want) {
+                fprintf(stderr, "row %u, column %u of the box is %04x, not %04x\n", r, c, is, want);
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+template <typename Kernel> static void allow_shared(Kernel kernel, int bytes) {
+    require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "cudaFuncSetAttribute");
+}
+
+// ---- device ----
+
+extern __shared__ __align__(1024) unsigned char dynamic[];
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+using namespace product;
+
+// One barrier for `arrivals`, seen by the copy engine and the other block.
+__device__ static void begin_barrier(uint64_t *barrier, uint32_t arrivals) {
+    if (threadIdx.x == 0) {
+        barrier_init(shared_address(barrier), arrivals);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        stores_seen_by_engines();
+    }
+    __syncthreads();
+}
+
+// An operand into shared memory by ordinary stores: as product_wgmma.cu's stages have it.
+template <bool ALONG> __device__ static void put_operand(uint16_t *to, const uint16_t *from, uint32_t mn) {
+    for (uint32_t i = threadIdx.x; i < mn * STEPS; i += blockDim.x) {
+        uint32_t row = i / STEPS, k = i % STEPS;
+        to[ALONG ? swizzled(row, k) : row / 64 * (BOX_BYTES / 2) + swizzled(k, row % 64)] = from[i];
+    }
+}
+
+// Sums as a warpgroup has them, to a matrix of `cols` columns.
+template <int COUNT> __device__ static void put_sums(float *to, const float (&sums)[COUNT], uint32_t cols) {
+    uint32_t lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        to[(row + i / 2 % 2 * 8) * cols + i / 4 * 8 + lane % 4 * 2 + i % 2] = sums[i];
+    }
+}
+#endif
+
+__global__ void take_box(const __grid_constant__ tensor_map map, uint32_t row, uint32_t col, uint32_t bytes,
+                         uint16_t *out) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    __shared__ uint64_t barrier;
+    begin_barrier(&barrier, 1);
+    uint32_t at = shared_address(&barrier);
+    if (threadIdx.x == 0) {
+        barrier_expect(at, bytes);
+        copy_box(shared_address(dynamic), &map, col, row, at);
+    }
+    barrier_wait(at, 0);
+    for (uint32_t i = threadIdx.x; i < bytes / 2; i += blockDim.x) {
+        out[i] = ((uint16_t *)dynamic)[i];
+    }
+#endif
+}
+
+// Two warpgroups multiply 64 rows each: A of 128 x 64, B of 64 x COLS, given as rows and columns
+// that lie along the sum.
+template <int COLS, bool A_ALONG, bool B_ALONG>
+__global__ void __launch_bounds__(256) multiply(const uint16_t *a, const uint16_t *b, float *out) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    uint16_t *in_a = (uint16_t *)dynamic, *in_b = in_a + ROWS * STEPS;
+    put_operand<A_ALONG>(in_a, a, ROWS);
+    put_operand<B_ALONG>(in_b, b, COLS);
+    stores_seen_by_engines();
+    __syncthreads();
+    float sums[COLS / 2];
+    uint32_t group = threadIdx.x / 128;
+    uint64_t at_a = describe<A_ALONG>(shared_address(in_a) + group * BOX_BYTES);
+    uint64_t at_b = describe<B_ALONG>(shared_address(in_b));
+    wgmma_begin();
+#pragma unroll
+    for (uint32_t k = 0; k < STEPS / 16; k++) {
+        wgmma<!A_ALONG, !B_ALONG>(wgmma_bf16(), sums, at_a + k * step_16<A_ALONG>(), at_b + k * step_16<B_ALONG>(), k);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    put_sums(out, sums, COLS);
+#endif
+}
+
+// A warpgroup brings A by cp.async, 64 rows along the sum, and the other multiplies it.
+__global__ void __launch_bounds__(256) gather(const uint16_t *a, const uint16_t *b, float *out) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    __shared__ uint64_t full;
+    uint16_t *in_a = (uint16_t *)dynamic, *in_b = in_a + 64 * STEPS;
+    put_operand<true>(in_b, b, 128);
+    stores_seen_by_engines();
+    begin_barrier(&full, 128);
+    if (threadIdx.x < 128) {
+        for (uint32_t part = threadIdx.x; part < 64 * 8; part += 128) {
+            copy_16_near(shared_address(in_a + swizzled(part / 8, part % 8 * 8)), a + part * 8, 16);
+        }
+        copies_commit();
+        copies_wait<0>();
+        stores_seen_by_engines();
+        barrier_arrive(shared_address(&full));
+    } else {
+        float sums[64];
+        uint64_t at_a = describe<true>(shared_address(in_a)), at_b = describe<true>(shared_address(in_b));
+        barrier_wait(shared_address(&full), 0);
+        wgmma_begin();
+#pragma unroll
+        for (uint32_t k = 0; k < STEPS / 16; k++) {
+            wgmma<0, 0>(wgmma_bf16(), sums, at_a + k * step_16<true>(), at_b + k * step_16<true>(), k);
+        }
+        wgmma_commit();
+        wgmma_wait<0>();
+        put_sums(out - 64 * 128, sums, 128); // this warpgroup's threads begin at 128
+    }
+#endif
+}
+
+// Each of two blocks brings one box to both, and then says so to both.
+__global__ void __cluster_dims__(2, 1, 1) share_boxes(const __grid_constant__ tensor_map map, uint16_t *out) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    __shared__ uint64_t full, read;
+    begin_barrier(&full, 1);
+    begin_barrier(&read, 2);
+    pair_sync();
+    uint32_t rank = pair_rank(), at = shared_address(&full);
+    for (uint32_t round = 0; round < 4; round++) {
+        if (threadIdx.x == 0) {
+            barrier_wait(shared_address(&read), round % 2 ^ 1);
+            barrier_expect(at, 2 * BOX_BYTES);
+            copy_box_to_both(shared_address(dynamic) + rank * BOX_BYTES, &map, round * BOX_COLS, rank * 64, at);
+        }
+        barrier_wait(at, round % 2);
+        for (uint32_t i = threadIdx.x; i < BOX_BYTES; i += blockDim.x) {
+            out[(blockIdx.x * 4 + round) * BOX_BYTES + i] = ((uint16_t *)dynamic)[i];
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            barrier_arrive(shared_address(&read));
+            barrier_arrive_other(shared_address(&read), rank ^ 1);
+        }
+    }
+    pair_sync();
+#endif
+}
+
+// A warpgroup gives up registers for two others, which have 128 sums each.
+__global__ void __launch_bounds__(384, 1) exchange(float *out) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    if (threadIdx.x < 128) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        out[threadIdx.x - 128] = (float)threadIdx.x;
+    }
+#endif
+}
+
+// ---- steps ----
+
+static void step_box(uint32_t rows, uint32_t cols, uint32_t row, uint32_t col, uint32_t box_rows) {
+    halves m = matrix_of(rows, cols, 1);
+    tensor_map map = map_of(on_device(m), rows, cols, box_rows);
+    size_t count = box_rows * BOX_COLS;
+    uint16_t *out = on_device(halves(count, 0xFFFF));
+    allow_shared(take_box, 48 * 1024);
+    take_box<<<1, 128, count * 2>>>(map, row, col, (uint32_t)count * 2, out);
+    if (!is_box(from_device(out, count), 0, m, rows, cols, row, col, box_rows)) {
+        exit(1);
+    }
+}
+
+// out: the product of the first rows of what matrix_of makes of seeds 2 and 5.
+static void need_product(const float *out, uint32_t rows, uint32_t cols) {
+    std::vector<float> got = from_device(out, rows * cols);
+    for (uint32_t i = 0; i < rows * cols; i++) {
+        int want = 0;
+        for (uint32_t k = 0; k < STEPS; k++) {
+            want += value_at(i / cols, k, 2) * value_at(i % cols, k, 5);
+        }
+        if (got[i] != (float)want) {
+            fprintf(stderr, "row %u, column %u is %g, not %d\n", i / cols, i % cols, got[i], want);
+            exit(1);
+        }
+    }
+}
+
+template <int COLS, bool A_ALONG, bool B_ALONG> static void step_multiply() {
+    halves a = matrix_of(ROWS, STEPS, 2), b = matrix_of(COLS, STEPS, 5);
+    float *out = on_device(std::vector<float>(ROWS * COLS, -1e30f));
+    int bytes = (ROWS + COLS) * STEPS * 2;
+    allow_shared(multiply<COLS, A_ALONG, B_ALONG>, bytes);
+    multiply<COLS, A_ALONG, B_ALONG><<<1, 256, bytes>>>(on_device(a), on_device(b), out);
+    need_product(out, ROWS, COLS);
+}
+
+static void step_gather() {
+    halves a = matrix_of(64, STEPS, 2), b = matrix_of(128, STEPS, 5);
+    float *out = on_device(std::vector<float>(64 * 128, -1e30f));
+    gather<<<1, 256, (64 + 128) * STEPS * 2>>>(on_device(a), on_device(b), out);
+    need_product(out, 64, 128);
+}
+
+static void step_share() {
+    const uint32_t cols = 4 * BOX_COLS, size = product::BOX_BYTES;
+    halves m = matrix_of(128, cols, 3);
+    tensor_map map = map_of(on_device(m), 128, cols, 64);
+    uint16_t *out = on_device(halves(8 * size, 0xFFFF));
+    share_boxes<<<2, 128, 2 * size>>>(map, out);
+    halves got = from_device(out, 8 * size);
+    for (uint32_t i = 0; i < 16; i++) {
+        uint32_t round = i / 2 % 4, half = i % 2;
+        if (!is_box(got, i * size / 2, m, 128, cols, half * 64, round * BOX_COLS, 64)) {
+            fprintf(stderr, "block %u, round %u, the box of block %u\n", i / 8, round, half);
+            exit(1);
+        }
+    }
+}
+
+static void step_exchange() {
+    float *out = on_device(std::vector<float>(256, 0));
+    exchange<<<1, 384>>>(out);
+    std::vector<float> got = from_device(out, 256);
+    for (uint32_t i = 0; i < 256; i++) {
+        if (got[i] != (float)(i + 128)) {
+            fprintf(stderr, "thread %u wrote %g\n", i + 128, got[i]);
+            exit(1);
+        }
+    }
+}
+
+static const struct step {
+    const char *name;
+    void (*run)();
+} steps[] = {
+    {"box of rows", [] { step_box(300, 200, 128, 64, 128); }},
+    {"box of 256 rows", [] { step_box(300, 200, 0, 0, 256); }},
+    {"box of steps", [] { step_box(300, 200, 64, 64, 64); }},
+    {"box over both ends", [] { step_box(300, 200, 256, 192, 128); }},
+    {"box outside", [] { step_box(100, 64, 128, 0, 128); }},
+    {"box of one row", [] { step_box(1, 8, 0, 0, 128); }},
+    {"wgmma 256, A along, B along", step_multiply<256, true, true>},
+    {"wgmma 256, A along, B across", step_multiply<256, true, false>},
+    {"wgmma 256, A across, B along", step_multiply<256, false, true>},
+    {"wgmma 256, A across, B across", step_multiply<256, false, false>},
+    {"wgmma 128, A along, B along", step_multiply<128, true, true>},
+    {"wgmma 128, A along, B across", step_multiply<128, true, false>},
+    {"wgmma 128, A across, B along", step_multiply<128, false, true>},
+    {"wgmma 128, A across, B across", step_multiply<128, false, false>},
+    {"wgmma 64, A along, B along", step_multiply<64, true, true>},
+    {"gathered by cp.async", step_gather},
+    {"boxes to both blocks, barriers of both", step_share},
+    {"registers given up", step_exchange},
+};
+
+static void need_hopper() {
+    cudaDeviceProp device;
+    require_device();
+    require(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties");
+    if (device.major != 9) {
+        printf("no GPU of compute capability 9.0\n");
+        exit(77);
+    }
+}
+
+// In a process of its own, which the alarm ends if it hangs.
+static int run_apart(const step &s) {
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(SECONDS);
+        need_hopper();
+        s.run();
+        exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (WIFSIGNALED(status)) {
+        printf("%s: %s\n", s.name, WTERMSIG(status) == SIGALRM ? "HUNG" : "KILLED");
+    } else if (WEXITSTATUS(status) != 77) {
+        printf("%s: %s\n", s.name, WEXITSTATUS(status) ? "WRONG" : "right");
+    }
+    fflush(stdout);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+int main(int count, char **names) {
+    int worst = 0;
+    for (const step &s : steps) {
+        bool asked = count < 2;
+        for (int i = 1; i < count; i++) {
+            asked = asked || !strcmp(names[i], s.name);
+        }
+        int status = asked ? run_apart(s) : 0;
+        if (status == 77) {
+            return 77;
+        }
+        worst = status ? 1 : worst;
+    }
+    return worst;
+}
