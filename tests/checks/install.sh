@@ -41,6 +41,7 @@ completes "explain" ex
 completes "--cap --curve" replay --c
 completes "$(cd "$root" && compgen -f | xargs)" explain ""
 completes "replay revoke" help re
+completes "2:4_fp16 2:4_bf16 2:4_int8" quantize --format 2
 if grep -rIl -e "$source" -e /opt/cenote "$root/share" "$lib/pkgconfig" "$lib/cmake"; then
     echo "these know where they were built or installed" >&2
     exit 1
