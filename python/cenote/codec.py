@@ -113,6 +113,8 @@ class Encoded:
 def _raw(codec: Codec, scales_given: bool) -> _codec.Codec:
     """ValueError names what is no word; the library says the rest."""
     number = ctypes.c_int()
+    if not isinstance(codec.format, str):
+        raise ValueError(f"format is {codec.format!r}: expected a name, such as 'int8'")
     for name, value, words in (
         ("granularity", codec.granularity, GRANULARITIES),
         ("overflow", codec.overflow, OVERFLOWS),

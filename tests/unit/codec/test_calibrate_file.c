@@ -258,6 +258,7 @@ static void smoothing(void **state) {
     cen_calibration *rows = make(CEN_CHANNELS_ROWS);
     assert_int_equal(cen_calibration_smooth(x, rows, 0.5, scales), CEN_ERR_INVALID);
     assert_int_equal(cen_calibration_merge(x, rows), CEN_ERR_INVALID);
+    assert_non_null(strstr(cen_log_last_error(), "columns, from "));
     assert_int_equal(cen_calibration_merge(x, x), CEN_ERR_INVALID);
     cen_calibration_free(rows);
     cen_calibration_free(x);
