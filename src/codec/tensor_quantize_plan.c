@@ -20,6 +20,20 @@ static bool fits_any(const char *name, const char *const *patterns, size_t count
     return false;
 }
 
+/* A pattern that fits no name is likely to be misspelt. */
+static void warn_of_idle(const ceni_quantize_job *job, const char *list,
+                         const char *const *patterns, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        size_t at = 0;
+        while (at < job->count && !fits_any(cen_tensors_get(job->in, at)->name, &patterns[i], 1)) {
+            at++;
+        }
+        if (at == job->count) {
+            ceni_log(CEN_LOG_WARN, "%s '%.64s' fits the name of no tensor", list, patterns[i]);
+        }
+    }
+}
+
 static bool has_tensor(const cen_tensors *in, const char *name, const char *end, bool *failed) {
     ceni_str text = {0};
     ceni_str_printf(&text, "%s%s", name, end);
@@ -166,6 +180,8 @@ cen_status ceni_quantize_plan(ceni_quantize_job *job) {
     const cen_quantize_options *o = job->options;
     bool budget = has_budget(&o->budget), lossless = o->codec.format == CEN_CODEC_LOSSLESS_BF16;
     cen_status status = CEN_OK;
+    warn_of_idle(job, "include", o->include, o->include_count);
+    warn_of_idle(job, "exclude", o->exclude, o->exclude_count);
     for (size_t i = 0; i < job->count && !status; i++) {
         status = choose(job, cen_tensors_get(job->in, i), &job->items[i]);
     }
