@@ -65,8 +65,9 @@ int cli_machine_open(const char *command, bool wanted, cli_machine *machine) {
     }
     machine->device = cen_probe_get_device(machine->probe, (size_t)machine->number);
     if (!machine->device) {
-        return cli_failed(command, "the results have %zu devices, no number %u",
-                          cen_probe_device_count(machine->probe), (unsigned)machine->number);
+        size_t count = cen_probe_device_count(machine->probe);
+        return cli_failed(command, "the results have %zu device%s, from 0 on; no number %u", count,
+                          count == 1 ? "" : "s", (unsigned)machine->number);
     }
     return CLI_OK;
 }

@@ -29,7 +29,7 @@ static void warn_of_idle(const ceni_quantize_job *job, const char *list,
             at++;
         }
         if (at == job->count) {
-            ceni_log(CEN_LOG_WARN, "%s '%.64s' fits the name of no tensor", list, patterns[i]);
+            ceni_log(CEN_LOG_WARN, "%s '%.200s' fits the name of no tensor", list, patterns[i]);
         }
     }
 }
@@ -95,7 +95,7 @@ static cen_status choose(const ceni_quantize_job *job, const cen_tensor *tensor,
     }
     item->why = why_kept(job, tensor, &failed);
     if (failed) {
-        return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.64s': no memory", tensor->name);
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.200s': no memory", tensor->name);
     }
     if (!item->why) {
         cen_quantized *q = &item->q;
@@ -136,14 +136,14 @@ static cen_status keep_to_budget(ceni_quantize_job *job, const cen_tensor *tenso
             return CEN_OK;
         }
         if (budget->refuse) {
-            return ceni_fail(CEN_ERR_LIMIT, "tensor '%.64s': %s is over its budget: %s",
+            return ceni_fail(CEN_ERR_LIMIT, "tensor '%.200s': %s is over its budget: %s",
                              tensor->name, cen_codec_format_name(codec->format), text);
         }
         cen_status before = ceni_log_expect(CEN_ERR_NOT_FOUND);
         bool none = cen_codec_wider(codec, tensor->dtype, &wider) != CEN_OK;
         ceni_log_expect(before);
         none = none || cen_codec_format_dtype(wider.format) == tensor->dtype;
-        ceni_log(CEN_LOG_WARN, "tensor '%.64s': %s is over its budget: %s; %s%s", tensor->name,
+        ceni_log(CEN_LOG_WARN, "tensor '%.200s': %s is over its budget: %s; %s%s", tensor->name,
                  cen_codec_format_name(codec->format), text, none ? "kept as it is" : "encoded as ",
                  none ? "" : cen_codec_format_name(wider.format));
         if (none) {
@@ -217,7 +217,7 @@ static cen_status make_texts(const cen_tensor *tensor, ceni_quantize_item *item)
     item->texts[4] = ceni_quantized_describe(&item->q);
     for (size_t i = 0; i < CENI_TEXTS; i++) {
         if (!item->texts[i]) {
-            return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.64s': no memory", tensor->name);
+            return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.200s': no memory", tensor->name);
         }
     }
     return CEN_OK;
