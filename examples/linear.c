@@ -36,8 +36,12 @@ static void fill(float *to, size_t count, float deviation) {
     }
 }
 
+static cen_addr address(const void *data) {
+    return (cen_addr)(uintptr_t)data;
+}
+
 static cen_matrix matrix(const void *data, uint64_t rows, uint64_t cols, cen_dtype dtype) {
-    return (cen_matrix){(cen_addr)(uintptr_t)data, rows, cols, cols, dtype};
+    return (cen_matrix){address(data), rows, cols, cols, dtype};
 }
 
 /* The scale that keeps what batches of activations had, but for what is rare and far out. */
@@ -60,9 +64,8 @@ static float calibrate(void) {
 /* `values` has room for as many bytes as `source` has elements, `scales` for one a unit: what
  * cen_codec_bound would say of this codec. */
 static void encode(const char *what, const cen_codec *codec, const cen_matrix *source,
-                   int8_t *values, float *scales) {
-    cen_codec_parts parts = {.values = (cen_addr)(uintptr_t)values,
-                             .scales = (cen_addr)(uintptr_t)scales};
+                   cen_addr values, cen_addr scales) {
+    cen_codec_parts parts = {.values = values, .scales = scales};
     cen_codec_sums sums;
     cen_codec_report report;
     check(cen_codec_bound(codec, source->rows, source->cols, &parts.bytes), "bound");
@@ -76,7 +79,7 @@ static void encode(const char *what, const cen_codec *codec, const cen_matrix *s
 static void *place(cen_device *device, cen_pool *pool, const void *from, size_t bytes) {
     void *block;
     check(cen_pool_alloc(pool, bytes, 0, &block), "alloc");
-    check(cen_copy_async(device, (cen_addr)block, (cen_addr)(uintptr_t)from, bytes, 0), "copy");
+    check(cen_copy_async(device, (cen_addr)block, address(from), bytes, 0), "copy");
     return block;
 }
 
@@ -114,8 +117,8 @@ int main(int argc, char **argv) {
     const cen_codec by_threshold = {
         .format = CEN_CODEC_INT8, .granularity = CEN_CODEC_TENSOR, .scales_given = true};
     const cen_codec by_rows = {.format = CEN_CODEC_INT8, .granularity = CEN_CODEC_ROW};
-    encode("activations", &by_threshold, &xs, x_values, &x_scale);
-    encode("weights", &by_rows, &ws, w_values, w_scales);
+    encode("activations", &by_threshold, &xs, address(x_values), address(&x_scale));
+    encode("weights", &by_rows, &ws, address(w_values), address(w_scales));
 
     void *blocks[] = {place(device, pool, x_values, sizeof x_values),
                       place(device, pool, w_values, sizeof w_values),
