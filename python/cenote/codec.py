@@ -18,7 +18,7 @@ from typing import Any, Dict, Optional, Tuple
 from cenote import _codec
 from cenote._arrays import Rows, matrix_of, place_of
 from cenote._codec import GRANULARITIES, OVERFLOWS, function
-from cenote._lib import check
+from cenote._lib import check, count_of
 
 __all__ = ["Codec", "Encoded", "Report", "decode", "encode"]
 
@@ -121,12 +121,19 @@ def _raw(codec: Codec, scales_given: bool) -> _codec.Codec:
     ):
         if value not in words:
             raise ValueError(f"{name} is {value!r}: expected one of {', '.join(words)}")
+    if not isinstance(codec.block, (tuple, list)) or len(codec.block) != 2:
+        raise ValueError(f"block is {codec.block!r}: expected rows and columns")
+    down, across = codec.block
+    for name, count in (("group", codec.group), ("block's rows", down), ("block's columns", across)):
+        if count_of(name, count) >= 2**32:
+            raise ValueError(f"{name} is {count}: expected less than 2**32")
     check(function("cen_codec_format_find")(codec.format.encode(), byref(number)))
     return _codec.Codec(
         number.value,
         GRANULARITIES[codec.granularity],
         codec.group,
-        *codec.block,
+        down,
+        across,
         OVERFLOWS[codec.overflow],
         codec.asymmetric,
         codec.refuse_dense,
