@@ -83,12 +83,10 @@ static int print(const arguments *args, const cen_probe *probe) {
     return CLI_OK;
 }
 
-/* The results are printed first: whoever cannot keep them has them still. */
+/* The results are printed first: whoever cannot keep them has them still. And they are kept first:
+ * whoever cannot draw them need not measure again. */
 static int finish(const arguments *args, const cen_probe *probe) {
     int status = print(args, probe);
-    if (!status && args->svg) {
-        status = probe_write_svg(probe, args->svg);
-    }
     if (!status && !args->no_keep && cen_probe_write(probe, NULL)) {
         fflush(stdout);
         status = cli_failed("probe",
@@ -96,7 +94,8 @@ static int finish(const arguments *args, const cen_probe *probe) {
                             "--no-keep",
                             cli_reason(cen_log_last_error()));
     }
-    return status;
+    int drawn = args->svg ? probe_write_svg(probe, args->svg) : CLI_OK;
+    return status ? status : drawn;
 }
 
 int cmd_probe(int argc, char **argv) {

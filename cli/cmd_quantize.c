@@ -16,7 +16,7 @@ typedef struct arguments {
     uint64_t group, top;
     cen_quantize_options options;
     const char *include[PATTERNS], *exclude[PATTERNS];
-    bool asymmetric, json, plain, help;
+    bool asymmetric, budget, json, plain, help;
 } arguments;
 
 static const char usage[] =
@@ -149,6 +149,7 @@ static int parse_one(int argc, char **argv, int *i, arguments *args) {
     } else if ((value = cli_option_value("--group", argc, argv, i))) {
         return cli_whole_option("quantize", "--group", value, 1, 128, &args->group);
     } else if ((value = cli_option_value("--budget", argc, argv, i))) {
+        args->budget = true;
         return parse_budget(value, &o->budget);
     } else if ((value = cli_option_value("--calibrate", argc, argv, i))) {
         return parse_calibrate(value, args);
@@ -171,9 +172,11 @@ static bool is_none(const arguments *args) {
 static int choose_codec(arguments *args) {
     cen_codec *codec = &args->options.codec;
     if (is_none(args)) {
-        return args->group || args->asymmetric || args->calibrate
+        return args->group || args->asymmetric || args->calibrate || args->budget ||
+                       args->options.include_count || args->options.exclude_count
                    ? cli_usage_error("quantize",
-                                     "--format none takes no --group, --asymmetric or --calibrate")
+                                     "--format none takes no --group, --asymmetric, --calibrate, "
+                                     "--budget, --include or --exclude")
                    : CLI_OK;
     }
     if (cen_codec_format_find(args->format, &codec->format)) {

@@ -124,6 +124,25 @@ static bool apply_options(arguments *args) {
     return complete;
 }
 
+/* --bandwidth and --latency are the main memory's, by whatever name --bytes calls it. */
+static int name_memory(arguments *args) {
+    const cen_probe_level *memory = cen_probe_get_memory(args->machine.device);
+    for (size_t i = 0; memory && i < args->work.traffic_count; i++) {
+        cen_traffic *t = &args->traffic[i];
+        if (!t->level || strcmp(t->level, memory->level)) {
+            continue;
+        }
+        for (size_t j = 0; j < args->work.traffic_count; j++) {
+            if (!args->traffic[j].level) {
+                return cli_usage_error("roofline", "--bytes is given twice for %s", t->level);
+            }
+        }
+        t->bandwidth = args->machine.bandwidth;
+        t->latency_seconds = args->latency_seconds;
+    }
+    return CLI_OK;
+}
+
 /* What stands for the ceiling that is missing, the first one as the library looks for them. */
 static const char *remedy(const cen_work *work) {
     if (work->flops > 0 && work->peak_flops <= 0 &&
@@ -152,6 +171,10 @@ static int judge(arguments *args) {
         return cli_usage_error("roofline", "there are no ceilings: " CLI_MACHINE_MISSING);
     }
     args->work.device = args->machine.device;
+    status = name_memory(args);
+    if (status) {
+        return status;
+    }
     cen_status judged = cen_roofline_judge(&args->work, &result);
     if (judged == CEN_ERR_NOT_FOUND) {
         return cli_usage_error("roofline",

@@ -122,6 +122,9 @@ static int parse_one(int argc, char **argv, int *i, arguments *args) {
         status = parse_tile(value, r);
     } else if ((value = cli_option_value("--chain", argc, argv, i))) {
         r->chain = value;
+        if (!*value) {
+            status = cli_usage_error("tile", "--chain needs operations, such as 'linear, bias'");
+        }
     } else if ((value = cli_option_value("--arch", argc, argv, i))) {
         status = parse_arch(value, &r->sm);
     } else if ((value = cli_option_value("--l2", argc, argv, i))) {
@@ -143,6 +146,14 @@ static int parse(int argc, char **argv, arguments *args) {
     return status;
 }
 
+/* The device whose results count; NULL: none. This machine's own may be its processor's alone,
+ * whose caches and memory are no GPU's: they count only when they are asked for. */
+static const cen_probe_device *planned_for(const cli_machine *machine) {
+    const cen_probe_device *device = machine->device;
+    bool asked = machine->file || machine->has_number;
+    return device && (asked || device->multiprocessors) ? device : NULL;
+}
+
 /* Without ceilings the map is made all the same, but for times. */
 static int plan(arguments *args) {
     cen_tile_request *r = &args->request;
@@ -152,7 +163,7 @@ static int plan(arguments *args) {
     if (status) {
         return status;
     }
-    r->device = args->machine.device;
+    r->device = planned_for(&args->machine);
     r->peak_flops = args->machine.peak_flops;
     r->bandwidth = args->machine.bandwidth;
     cen_status made = cen_tile_make(r, &map);

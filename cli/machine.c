@@ -33,10 +33,16 @@ bool cli_machine_option(const char *command, int argc, char **argv, int *i, cli_
     return true;
 }
 
+/* Whether arithmetic is measured and planned in it. */
+static bool is_multiplied(cen_dtype type) {
+    return type == CEN_FP32 || type == CEN_TF32 || type == CEN_FP16 || type == CEN_BF16 ||
+           type == CEN_FP8_E4M3 || type == CEN_FP8_E5M2 || type == CEN_INT8;
+}
+
 bool cli_type_option(const char *command, int argc, char **argv, int *i, cen_dtype *type,
                      int *status) {
     const char *value = cli_option_value("--dtype", argc, argv, i);
-    if (value && cen_dtype_find(value, type)) {
+    if (value && (cen_dtype_find(value, type) || !is_multiplied(*type))) {
         *status = cli_usage_error(
             command, "--dtype: '%s' is none of fp32, tf32, fp16, bf16, fp8 and int8", value);
     }
@@ -65,8 +71,9 @@ int cli_machine_open(const char *command, bool wanted, cli_machine *machine) {
     }
     machine->device = cen_probe_get_device(machine->probe, (size_t)machine->number);
     if (!machine->device) {
-        return cli_failed(command, "the results have %zu devices, no number %u",
-                          cen_probe_device_count(machine->probe), (unsigned)machine->number);
+        size_t count = cen_probe_device_count(machine->probe);
+        return cli_failed(command, "the results have %zu device%s, from 0 on; no number %u", count,
+                          count == 1 ? "" : "s", (unsigned)machine->number);
     }
     return CLI_OK;
 }

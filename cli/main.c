@@ -35,12 +35,14 @@ const cli_command cli_commands[] = {
      "[--pad N] [--swizzle[=BITS,BASE,SHIFT]] [--json]",
      "bank conflicts of an access to shared memory, on paper", cmd_banks},
     {"tile",
-     "M N K [--dtype TYPE] [--tile BMxBNxBK] [--stages N] [--warps N] [--chain TEXT] "
+     "M N K [--dtype fp32|tf32|fp16|bf16|fp8|int8] [--tile BMxBNxBK] [--stages N] [--warps N] "
+     "[--chain TEXT] "
      "[--arch sm_80|sm_90] [--multiprocessors N] [--l2 SIZE] [--machine FILE] [--device N] "
      "[--peak-flops F] [--bandwidth SIZE] [--json]",
      "where the operands of a tiled product live and what moves, on paper", cmd_tile},
     {"roofline",
-     "--flops F --bytes [LEVEL=]SIZE [--dtype TYPE] [--machine FILE] [--device N] [--peak-flops F] "
+     "--flops F --bytes [LEVEL=]SIZE [--dtype fp32|tf32|fp16|bf16|fp8|int8] [--machine FILE] "
+     "[--device N] [--peak-flops F] "
      "[--bandwidth SIZE] [--latency NS] [--json]",
      "whether memory, arithmetic or latency bounds a piece of work", cmd_roofline},
     {"inspect", "FILE [--stats] [--json]", "what is in a tensor file, or in all files of a model",
@@ -48,8 +50,10 @@ const cli_command cli_commands[] = {
     {"compare", "A B [--tolerance E] [--sqnr DB] [--top N] [--json]",
      "how far the tensors of one file are from those of another", cmd_compare},
     {"quantize",
-     "IN -o OUT [--format int8|int4|fp8_e4m3|fp8_e5m2|fp16|bf16|lossless_bf16|none] [--group N] "
-     "[--asymmetric] [--budget LIMITS] [--include PATTERN] [--exclude PATTERN] [--top N] [--json]",
+     "IN -o OUT [--format int8|int4|fp8_e4m3|fp8_e5m2|fp16|bf16|2:4_fp16|2:4_bf16|2:4_int8|"
+     "lossless_bf16|none] [--group 32|64|128] [--asymmetric] "
+     "[--calibrate minmax|percentile|entropy|mse] [--budget LIMITS] [--include PATTERN] "
+     "[--exclude PATTERN] [--top N] [--json]",
      "a tensor file in fewer bits, and what that costs each tensor", cmd_quantize},
     {"help", "[COMMAND | --commands]", "what the commands do", cmd_help},
     {0},
@@ -83,7 +87,8 @@ int cmd_help(int argc, char **argv) {
         }
         return CLI_OK;
     }
-    const cli_command *c = find(argv[1]);
+    bool of_itself = !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h");
+    const cli_command *c = find(of_itself ? "help" : argv[1]);
     if (!c) {
         return cli_usage_error("help", "no command '%s'; 'cenote help' lists them", argv[1]);
     }

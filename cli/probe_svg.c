@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/cmd.h"
 
@@ -142,17 +141,14 @@ static void draw(FILE *out, const cen_probe *probe) {
 }
 
 int probe_write_svg(const cen_probe *probe, const char *path) {
-    FILE *out = fopen(path, "we");
-    if (!out) {
-        return cli_failed("probe", "%s: cannot be written: %s", path, strerror(errno));
+    char *bytes = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&bytes, &size);
+    if (out) {
+        draw(out, probe);
     }
-    draw(out, probe);
-    bool failed = fflush(out) || ferror(out);
-    int error = errno;
-    fclose(out);
-    if (failed) {
-        unlink(path);
-        return cli_failed("probe", "%s: cannot be written: %s", path, strerror(error));
-    }
-    return CLI_OK;
+    int status = !out || fclose(out) ? cli_failed("probe", "%s: %s", path, strerror(errno))
+                                     : cli_write_file("probe", path, bytes, size);
+    free(bytes);
+    return status;
 }

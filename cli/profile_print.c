@@ -151,6 +151,10 @@ void profile_print(FILE *out, const profile_options *options, const cen_profile 
     }
     fprintf(out, "%s kernel%s, %s launch%s, %s\n", cli_grouped(taken), taken == 1 ? "" : "s",
             cli_grouped(launches), launches == 1 ? "" : "es", cli_time(seconds));
+    if (!taken && options->kernel) {
+        fprintf(out, "no name matches '%s', of %s\n", options->kernel,
+                cli_grouped(cen_profile_count(profile)));
+    }
     for (size_t i = 0; i < end; i++) {
         const cen_profile_row *row = cen_profile_get(profile, i);
         if (profile_takes(options, row)) {

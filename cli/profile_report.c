@@ -3,8 +3,6 @@
 #include <regex.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "cli/cmd.h"
 #include "cli/profile.h"
@@ -55,26 +53,9 @@ int profile_try_out(const profile_options *options) {
     return CLI_OK;
 }
 
-/* Whole or not at all, unless it is a device or a pipe. */
-static int write_file(const char *path, const char *text, size_t size) {
-    struct stat st;
-    FILE *out = fopen(path, "we");
-    bool plain = out && !fstat(fileno(out), &st) && S_ISREG(st.st_mode);
-    bool failed = !out || fwrite(text, 1, size, out) != size;
-    int error = errno;
-    if (out && fclose(out) && !failed) {
-        failed = true;
-        error = errno;
-    }
-    if (failed && plain) {
-        unlink(path);
-    }
-    return failed ? cli_failed(command, "%s: %s", path, strerror(error)) : CLI_OK;
-}
-
 static int write_report(const profile_options *options, const char *text, size_t size) {
     if (options->out) {
-        return write_file(options->out, text, size);
+        return cli_write_file(command, options->out, text, size);
     }
     FILE *out = options->csv || options->json ? stdout : stderr;
     fwrite(text, 1, size, out); /* main looks whether standard output took it */

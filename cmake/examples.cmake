@@ -5,7 +5,7 @@ file(GLOB examples CONFIGURE_DEPENDS examples/*.c)
 foreach(source ${examples})
   get_filename_component(name ${source} NAME_WE)
   add_executable(example_${name} ${source})
-  target_link_libraries(example_${name} PRIVATE cenote_shared)
+  target_link_libraries(example_${name} PRIVATE cenote_shared m)
   set_target_properties(example_${name} PROPERTIES
     OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/examples)
   # Those that take more than one process have a script.

@@ -46,7 +46,7 @@ install(DIRECTORY packaging/systemd/ DESTINATION lib/systemd)
 # All that the README leads to: tests/checks/install.sh follows its links.
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
-  FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.c")
+  FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.c" PATTERN "*.py")
 
 # Completion comes from the command table itself, as the binary lists it.
 set(completion ${CMAKE_BINARY_DIR}/completion/cenote)

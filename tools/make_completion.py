@@ -43,7 +43,7 @@ def main():
     cases, values = [], []
     for name, args, _summary in rows:
         words = names if name == "help" else " ".join([*re.findall(r"(?<!\S)\[?(-o|--[a-z][a-z0-9-]*)", args), "--help"])
-        for option, choice in re.findall(r"(--[a-z0-9-]+) ([a-z][a-z0-9_]*(?:\|[a-z][a-z0-9_]*)+)", args):
+        for option, choice in re.findall(r"(--[a-z0-9-]+) ([a-z0-9][a-z0-9_:]*(?:\|[a-z0-9][a-z0-9_:]*)+)", args):
             values.append(VALUE.format(name=name, option=option, words=choice.replace("|", " ")))
         guard = "" if name == "help" else "[[ $word != -* ]] || "
         cases.append(CASE.format(name=name, guard=guard, words=words))

@@ -35,7 +35,8 @@ typedef enum cen_activation {
  *                bias[j]) + residual[i, j]
  *
  * in this order, with sums of FP32, rounded once to D's type. op: as it lies, or transposed. So
- * dX = dY * W^T is transpose_b, and dW = X^T * dY transpose_a.
+ * dX = dY * W^T is transpose_b, and dW = X^T * dY transpose_a. alpha and beta are taken as they
+ * are: the plain product has an alpha of 1, and with 0, as after zero-initialising, it is left out.
  *
  * | A and B  | D                      |
  * | FP32     | FP32                   |

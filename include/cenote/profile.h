@@ -104,8 +104,8 @@ typedef struct cen_profile_row {
 /* Reads what ncu wrote with --csv, --page raw or details: the lines before the table, units, digits
  * in groups. Rows are sorted by time, those without one last. CEN_ERR_NOT_FOUND: there is no such
  * file, or ncu profiled no kernel; CEN_ERR_PERMISSION: it was not allowed to count;
- * CEN_ERR_TRUNCATED: the file is empty or ends within a row; CEN_ERR_FORMAT: the log says which
- * line; CEN_ERR_IO; CEN_ERR_HOST_MEMORY; CEN_ERR_INVALID: an argument is NULL. */
+ * CEN_ERR_TRUNCATED: the file is empty or ends within a row; CEN_ERR_FORMAT: it is none, or the log
+ * says which line is off; CEN_ERR_IO; CEN_ERR_HOST_MEMORY; CEN_ERR_INVALID: an argument is NULL. */
 CEN_API cen_status cen_profile_read(const char *path, cen_profile **profile);
 
 /* The same from memory, which need not end with NUL; `name` stands for it in messages. */

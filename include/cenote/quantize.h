@@ -86,10 +86,10 @@ typedef struct cen_quantize_row {
 /* Writes `in` to a new file `out` (cen_tensor_writer_open) with its tensors of two dimensions and
  * more encoded, if they are FP32, FP16 or BF16; all else, metadata too, as it is. rows has room for
  * a row of each tensor of `in`, in that order. A warning says of NaNs that became 0 and
- * of infinities that became numbers, which the errors of the report do not count, and of tensors
- * that a budget widened or left alone. CEN_ERR_INVALID: an option, or `out` is one of the files
- * that `in` reads; CEN_ERR_FORMAT: as cen_quantized_check of `in`; otherwise as the calls that
- * read, encode and write. Nothing is left on failure.
+ * of infinities that became numbers, which the errors of the report do not count, of tensors that
+ * a budget widened or left alone, and of patterns that fit no name. CEN_ERR_INVALID: an option, or
+ * `out` is one of the files that `in` reads; CEN_ERR_FORMAT: as cen_quantized_check of `in`;
+ * otherwise as the calls that read, encode and write. Nothing is left on failure.
  */
 CEN_API cen_status cen_quantize(const cen_tensors *in, const char *out,
                                 const cen_quantize_options *options, cen_quantize_row *rows);

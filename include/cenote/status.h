@@ -18,7 +18,7 @@ extern "C" {
     X(ERR_HOST_MEMORY, -2, "out of host memory")                                                   \
     X(ERR_DEVICE_MEMORY, -3, "out of device memory")                                               \
     X(ERR_NOT_READY, -4, "not ready")                                                              \
-    X(ERR_UNSUPPORTED, -5, "not supported by this device")                                         \
+    X(ERR_UNSUPPORTED, -5, "not supported")                                                        \
     X(ERR_NO_DEVICE, -6, "no such device")                                                         \
     X(ERR_DEVICE_LOST, -7, "device lost, reset, or its driver is shutting down")                   \
     X(ERR_DEVICE, -8, "device error")                                                              \
@@ -28,7 +28,7 @@ extern "C" {
     X(ERR_FOREIGN_POINTER, -12, "not a block of this pool")                                        \
     X(ERR_DOUBLE_FREE, -13, "block already freed")                                                 \
     X(ERR_FORKED, -14, "not usable in a forked child")                                             \
-    X(ERR_LIMIT, -15, "a limit of the operating system was reached")                               \
+    X(ERR_LIMIT, -15, "a limit was reached")                                                       \
     X(ERR_IO, -16, "input/output error")                                                           \
     X(ERR_FORMAT, -17, "malformed input")                                                          \
     X(ERR_TRUNCATED, -18, "input ends too early")                                                  \

@@ -18,7 +18,7 @@ from typing import Any, Dict, Optional, Tuple
 from cenote import _codec
 from cenote._arrays import Rows, matrix_of, place_of
 from cenote._codec import GRANULARITIES, OVERFLOWS, function
-from cenote._lib import check
+from cenote._lib import check, count_of
 
 __all__ = ["Codec", "Encoded", "Report", "decode", "encode"]
 
@@ -113,18 +113,27 @@ class Encoded:
 def _raw(codec: Codec, scales_given: bool) -> _codec.Codec:
     """ValueError names what is no word; the library says the rest."""
     number = ctypes.c_int()
+    if not isinstance(codec.format, str):
+        raise ValueError(f"format is {codec.format!r}: expected a name, such as 'int8'")
     for name, value, words in (
         ("granularity", codec.granularity, GRANULARITIES),
         ("overflow", codec.overflow, OVERFLOWS),
     ):
         if value not in words:
             raise ValueError(f"{name} is {value!r}: expected one of {', '.join(words)}")
+    if not isinstance(codec.block, (tuple, list)) or len(codec.block) != 2:
+        raise ValueError(f"block is {codec.block!r}: expected rows and columns")
+    down, across = codec.block
+    for name, count in (("group", codec.group), ("block's rows", down), ("block's columns", across)):
+        if count_of(name, count) >= 2**32:
+            raise ValueError(f"{name} is {count}: expected less than 2**32")
     check(function("cen_codec_format_find")(codec.format.encode(), byref(number)))
     return _codec.Codec(
         number.value,
         GRANULARITIES[codec.granularity],
         codec.group,
-        *codec.block,
+        down,
+        across,
         OVERFLOWS[codec.overflow],
         codec.asymmetric,
         codec.refuse_dense,

@@ -6,8 +6,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* One read that is carried on after a signal. */
@@ -72,31 +75,51 @@ static int write_all(int fd, const char *bytes, size_t size) {
     return 0;
 }
 
-/* A file of its own beside `path`, which it then takes the place of. */
-cen_status ceni_file_replace(const char *path, const void *bytes, size_t size) {
-    char beside[4096 + 32];
-    int length = snprintf(beside, sizeof beside, "%s.%ld.part", path, (long)getpid());
-    if (length < 0 || (size_t)length >= sizeof beside) {
-        return ceni_fail(CEN_ERR_INVALID, "%.64s...: the path is longer than 4096 bytes", path);
-    }
-    int fd = ceni_fault(CENI_FAULT_IO)
-                 ? (errno = EIO, -1)
-                 : open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+/* -1: errno says why. */
+static int write_file(const char *path, int flags, const void *bytes, size_t size) {
+    int fd = ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1)
+                                       : open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC | flags, 0666);
     if (fd < 0) {
-        return ceni_fail(CEN_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+        return -1;
     }
     int failed = write_all(fd, bytes, size), error = errno;
     if (close(fd) && !failed) {
-        failed = 1;
+        failed = -1;
         error = errno;
     }
-    if (!failed && rename(beside, path)) {
-        failed = 1;
-        error = errno;
+    errno = error;
+    return failed;
+}
+
+/* A file of its own beside `path`, which it then takes the place of. */
+static int replace(const char *path, const void *bytes, size_t size) {
+    char beside[4096 + 32];
+    int length = snprintf(beside, sizeof beside, "%s.%ld.part", path, (long)getpid());
+    if (length < 0 || (size_t)length >= sizeof beside) {
+        errno = ENAMETOOLONG;
+        return -1;
     }
-    if (failed) {
+    if (write_file(beside, O_CREAT | O_TRUNC, bytes, size) || rename(beside, path)) {
+        int error = errno;
         unlink(beside);
-        return ceni_fail(CEN_ERR_IO, "%s: cannot be written: %s", path, strerror(error));
+        errno = error;
+        return -1;
     }
-    return CEN_OK;
+    return 0;
+}
+
+cen_status ceni_file_replace(const char *path, const void *bytes, size_t size) {
+    struct stat there;
+    bool is_there = !stat(path, &there);
+    if (is_there && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode) && !S_ISCHR(there.st_mode)) {
+        return ceni_fail(CEN_ERR_INVALID, "%s: is there, and no plain file", path);
+    }
+    char *target = realpath(path, NULL); /* a symbolic link stays one */
+    int failed = is_there && S_ISCHR(there.st_mode) ? write_file(path, 0, bytes, size)
+                                                    : replace(target ? target : path, bytes, size);
+    int error = errno;
+    free(target);
+    return failed ? ceni_fail(error == ENAMETOOLONG ? CEN_ERR_INVALID : CEN_ERR_IO,
+                              "%s: cannot be written: %s", path, strerror(error))
+                  : CEN_OK;
 }

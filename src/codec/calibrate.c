@@ -241,10 +241,10 @@ cen_status cen_calibration_merge(cen_calibration *to, const cen_calibration *fro
         return ceni_fail(CEN_ERR_INVALID, "cen_calibration_merge: to and from are one");
     }
     if (to->axis != from->axis || to->channel_count != from->channel_count) {
-        return ceni_fail(CEN_ERR_INVALID,
-                         "cen_calibration_merge: %llu channels of kind %d, and %llu of kind %d",
-                         (unsigned long long)to->channel_count, (int)to->axis,
-                         (unsigned long long)from->channel_count, (int)from->axis);
+        static const char *const words[] = {"channels", "rows", "columns"};
+        return ceni_fail(CEN_ERR_INVALID, "cen_calibration_merge: to has %llu %s, from %llu %s",
+                         (unsigned long long)to->channel_count, words[to->axis],
+                         (unsigned long long)from->channel_count, words[from->axis]);
     }
     return add_state(to, &from->state, from->channels);
 }

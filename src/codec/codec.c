@@ -49,12 +49,17 @@ cen_status cen_codec_format_find(const char *name, cen_codec_format *found) {
             return CEN_OK;
         }
     }
-    return ceni_fail(CEN_ERR_NOT_FOUND, "there is no codec of the name '%s'", name);
+#define NAME(name, value, dtype, text) " " text
+    return ceni_fail(CEN_ERR_NOT_FOUND,
+                     "there is no codec of the name '%s'; names are" CEN_CODEC_FORMAT_MAP(NAME),
+                     name);
+#undef NAME
 }
 
 /* ---- descriptors ---- */
 
 static cen_status check_units(const cen_codec *codec, const char *name) {
+    static const char *const words[] = {"unscaled", "tensor", "row", "column", "group", "block"};
     cen_codec_granularity g = codec->granularity;
     bool fp8 = codec->format == CEN_CODEC_FP8_E4M3 || codec->format == CEN_CODEC_FP8_E5M2;
     if (g > CEN_CODEC_BLOCK) {
@@ -62,21 +67,21 @@ static cen_status check_units(const cen_codec *codec, const char *name) {
     }
     if (ceni_codec_is_int(codec->format) ? g == CEN_CODEC_UNSCALED
                                          : g != CEN_CODEC_UNSCALED && !fp8) {
-        return ceni_fail(CEN_ERR_INVALID, "codec.granularity is %d; %s has %s", (int)g, name,
+        return ceni_fail(CEN_ERR_INVALID, "codec.granularity is %s; %s has %s", words[g], name,
                          g ? "no scales" : "scales");
     }
     if (g == CEN_CODEC_GROUP ? codec->group != 32 && codec->group != 64 && codec->group != 128
                              : codec->group != 0) {
-        return ceni_fail(CEN_ERR_INVALID, "codec.group is %u; with granularity %d it is %s",
-                         codec->group, (int)g, g == CEN_CODEC_GROUP ? "32, 64 or 128" : "0");
+        return ceni_fail(CEN_ERR_INVALID, "codec.group is %u; with granularity %s it is %s",
+                         codec->group, words[g], g == CEN_CODEC_GROUP ? "32, 64 or 128" : "0");
     }
     uint32_t rows = codec->block_rows, cols = codec->block_cols;
     if (g == CEN_CODEC_BLOCK ? rows < 1 || cols < 1 || rows > 65536 || cols > 65536
                              : rows || cols) {
         return ceni_fail(CEN_ERR_INVALID,
-                         "codec.block_rows and block_cols are %u and %u; with granularity %d they "
+                         "codec.block_rows and block_cols are %u and %u; with granularity %s they "
                          "are %s",
-                         rows, cols, (int)g, g == CEN_CODEC_BLOCK ? "1 to 65536" : "0");
+                         rows, cols, words[g], g == CEN_CODEC_BLOCK ? "1 to 65536" : "0");
     }
     return CEN_OK;
 }

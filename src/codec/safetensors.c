@@ -251,7 +251,7 @@ cen_status cen_tensors_read(const cen_tensors *tensors, const cen_tensor *tensor
     if (tensor->shard >= tensors->shard_count || offset > tensor->bytes ||
         bytes > tensor->bytes - offset) {
         return ceni_fail(CEN_ERR_INVALID,
-                         "cen_tensors_read: tensor '%.64s' has %" PRIu64 " bytes; %" PRIu64
+                         "cen_tensors_read: tensor '%.200s' has %" PRIu64 " bytes; %" PRIu64
                          " from %" PRIu64 " on are asked for",
                          tensor->name, tensor->bytes, bytes, offset);
     }

@@ -138,7 +138,7 @@ static cen_status read_note(header *h, json_t *key) {
 }
 
 static cen_status wrong(const header *h, const json_t *name, const char *what) {
-    return ceni_fail(CEN_ERR_FORMAT, "%s: header: tensor '%.64s': %s", h->file,
+    return ceni_fail(CEN_ERR_FORMAT, "%s: header: tensor '%.200s': %s", h->file,
                      json_string_value(name), what);
 }
 

@@ -83,7 +83,7 @@ static cen_status list_files(const char *path, json_t *map, const char ***files,
         if (!name || !is_plain_name(name)) {
             ceni_free(names);
             return ceni_fail(CEN_ERR_FORMAT,
-                             "%s: weight_map: '%.64s': the name of a file beside the index is "
+                             "%s: weight_map: '%.200s': the name of a file beside the index is "
                              "expected, without a folder",
                              path, json_object_iter_key(at));
         }
@@ -122,7 +122,7 @@ static cen_status compare(const cen_tensors *tensors, const char *path, json_t *
         const cen_tensor *tensor = cen_tensors_find(tensors, name);
         if (!tensor ||
             strcmp(ceni_base_name(tensors->shards[tensor->shard].told.path), file) != 0) {
-            return ceni_fail(CEN_ERR_FORMAT, "%s: weight_map: tensor '%.64s' is not in %.128s",
+            return ceni_fail(CEN_ERR_FORMAT, "%s: weight_map: tensor '%.200s' is not in %.128s",
                              path, name, file);
         }
     }

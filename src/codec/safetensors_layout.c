@@ -30,7 +30,7 @@ cen_status ceni_tensors_check_layout(cen_tensors *tensors, const ceni_tensors_sh
     for (size_t i = 0; i < shard->count; i++) {
         if (of[i].offset != end) {
             return ceni_fail(CEN_ERR_FORMAT,
-                             "%s: tensor '%.64s' begins at byte %" PRIu64
+                             "%s: tensor '%.200s' begins at byte %" PRIu64
                              " of the data; the one before ends at %" PRIu64,
                              file->path, of[i].name, of[i].offset, end);
         }
@@ -70,7 +70,7 @@ cen_status ceni_tensors_sort_names(cen_tensors *tensors) {
         const cen_tensor *a = tensors->by_name[i - 1], *b = tensors->by_name[i];
         if (!strcmp(a->name, b->name)) {
             uint32_t later = a->shard > b->shard ? a->shard : b->shard;
-            return ceni_fail(CEN_ERR_FORMAT, "%s: tensor '%.64s' is there twice",
+            return ceni_fail(CEN_ERR_FORMAT, "%s: tensor '%.200s' is there twice",
                              tensors->shards[later].told.path, a->name);
         }
     }
@@ -101,7 +101,7 @@ cen_status ceni_tensors_sort_notes(cen_tensors *tensors, size_t first) {
     qsort(notes, count, sizeof *notes, by_key);
     for (size_t i = 1; i < count; i++) {
         if (!strcmp(notes[i - 1].key, notes[i].key)) {
-            return ceni_fail(CEN_ERR_FORMAT, "%s: header: __metadata__: '%.64s' is there twice",
+            return ceni_fail(CEN_ERR_FORMAT, "%s: header: __metadata__: '%.200s' is there twice",
                              tensors->shards[tensors->shard_count - 1].told.path, notes[i].key);
         }
     }

@@ -58,7 +58,7 @@ static cen_status check_spec(const cen_tensor_spec *spec, place *made) {
     made->spec = *spec;
     made->type = ceni_tensor_type_find(spec->type);
     if (!made->type) {
-        return ceni_fail(CEN_ERR_INVALID, "tensor '%.64s': '%.32s' is no type of tensor files",
+        return ceni_fail(CEN_ERR_INVALID, "tensor '%.200s': '%.32s' is no type of tensor files",
                          spec->name, spec->type);
     }
     if (!strcmp(spec->name, "__metadata__")) {
@@ -66,7 +66,7 @@ static cen_status check_spec(const cen_tensor_spec *spec, place *made) {
     }
     if (!ceni_tensor_measure(made->type, spec->shape, spec->rank, &count, &made->bytes)) {
         return ceni_fail(CEN_ERR_INVALID,
-                         "tensor '%.64s': too many bytes, or a last byte that is not full",
+                         "tensor '%.200s': too many bytes, or a last byte that is not full",
                          spec->name);
     }
     return CEN_OK;
@@ -85,7 +85,7 @@ static cen_status check_specs(const cen_tensor_spec *specs, size_t count, place 
     }
     for (size_t i = 1; i < count; i++) {
         if (!by_name(&places[i - 1], &places[i])) {
-            return ceni_fail(CEN_ERR_INVALID, "tensor '%.64s' is to be written twice",
+            return ceni_fail(CEN_ERR_INVALID, "tensor '%.200s' is to be written twice",
                              places[i].spec.name);
         }
     }
@@ -102,7 +102,7 @@ static cen_status lay_out(place *places, size_t count, uint64_t *data) {
         places[i].offset = end;
         end += places[i].bytes;
         if (end < places[i].bytes || end > (uint64_t)INT64_MAX - CEN_TENSOR_HEADER_MAX - 8) {
-            return ceni_fail(CEN_ERR_INVALID, "tensor '%.64s': no file is as large",
+            return ceni_fail(CEN_ERR_INVALID, "tensor '%.200s': no file is as large",
                              places[i].spec.name);
         }
     }
@@ -120,7 +120,7 @@ static cen_status put_text(ceni_str *to, const char *text) {
         bool memory = !value;
         json_decref(value);
         return memory ? ceni_fail(CEN_ERR_HOST_MEMORY, "no memory for a header")
-                      : ceni_fail(CEN_ERR_INVALID, "'%.64s' is no UTF-8", text);
+                      : ceni_fail(CEN_ERR_INVALID, "'%.200s' is no UTF-8", text);
     }
     char *quoted = json_dumps(value, JSON_ENCODE_ANY);
     json_decref(value);
@@ -143,7 +143,7 @@ static cen_status put_sorted_notes(ceni_str *to, const cen_tensor_note **sorted,
     ceni_str_printf(to, "\"__metadata__\":{");
     for (size_t i = 0; i < count && !status; i++) {
         if (i && !by_key(&sorted[i - 1], &sorted[i])) {
-            return ceni_fail(CEN_ERR_INVALID, "metadata '%.64s' is to be written twice",
+            return ceni_fail(CEN_ERR_INVALID, "metadata '%.200s' is to be written twice",
                              sorted[i]->key);
         }
         ceni_str_printf(to, i ? "," : "");

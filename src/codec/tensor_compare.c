@@ -117,13 +117,13 @@ static cen_status compare(pair *p, cen_tensor_difference *d) {
     const cen_tensor *a = p->a.tensor, *b = p->b.tensor;
     if (p->a.count != p->b.count) {
         return ceni_fail(CEN_ERR_INVALID,
-                         "tensor '%.64s' has %" PRIu64 " elements, and '%.64s' %" PRIu64, a->name,
+                         "tensor '%.200s' has %" PRIu64 " elements, and '%.200s' %" PRIu64, a->name,
                          p->a.count, b->name, p->b.count);
     }
     bool same = !strcmp(a->type, b->type) && !p->a.room && !p->b.room;
     *d = (cen_tensor_difference){.count = p->a.count, .numeric = p->a.dtype && p->b.dtype};
     if (!d->numeric && !same) {
-        return ceni_fail(CEN_ERR_UNSUPPORTED, "tensor '%.64s': %s and %s are not comparable",
+        return ceni_fail(CEN_ERR_UNSUPPORTED, "tensor '%.200s': %s and %s are not comparable",
                          a->name, a->type, b->type);
     }
     if (!d->numeric) {
@@ -148,7 +148,7 @@ cen_status cen_tensors_compare(const cen_tensors *a, const cen_tensor *of_a, con
     }
     double *room = ceni_malloc(2 * CENI_PIECE * sizeof *room);
     if (!room) {
-        return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.64s': no memory to compare it",
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.200s': no memory to compare it",
                          of_a->name);
     }
     pair p = {.x = room, .y = room + CENI_PIECE};

@@ -111,11 +111,11 @@ static void warn_of_lost(const cen_quantize_row *row) {
     bool integers = ceni_codec_is_int(codec->format);
     bool fp8 = dtype == CEN_FP8_E4M3 || dtype == CEN_FP8_E5M2;
     if (row->report.nan && integers) {
-        ceni_log(CEN_LOG_WARN, "tensor '%.64s': %" PRIu64 " NaNs became 0", name, row->report.nan);
+        ceni_log(CEN_LOG_WARN, "tensor '%.200s': %" PRIu64 " NaNs became 0", name, row->report.nan);
     }
     if (row->report.infinite && (integers || fp8) && codec->overflow != CEN_CODEC_NONFINITE) {
         ceni_log(CEN_LOG_WARN,
-                 "tensor '%.64s': %" PRIu64 " infinities became the largest number that their "
+                 "tensor '%.200s': %" PRIu64 " infinities became the largest number that their "
                  "scale makes",
                  name, row->report.infinite);
     }

@@ -16,7 +16,7 @@ cen_status ceni_quantize_calibrate(ceni_quantize_job *job, const cen_tensor *ten
     cen_status status = cen_calibration_create(CEN_CHANNELS_NONE, 0, &c);
     uint8_t *room = status ? NULL : ceni_malloc((size_t)(rows * row));
     if (!status && !room) {
-        status = ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.64s': no memory for a piece of it",
+        status = ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.200s': no memory for a piece of it",
                            tensor->name);
     }
     for (uint64_t first = 0; first < q->rows && !status; first += rows) {

@@ -15,7 +15,7 @@ void ceni_quantize_advance(ceni_quantize_job *job, uint64_t bytes) {
 }
 
 static cen_status no_memory(const cen_tensor *tensor) {
-    return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.64s': no memory for a piece of it",
+    return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.200s': no memory for a piece of it",
                      tensor->name);
 }
 

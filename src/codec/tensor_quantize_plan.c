@@ -20,6 +20,20 @@ static bool fits_any(const char *name, const char *const *patterns, size_t count
     return false;
 }
 
+/* A pattern that fits no name is likely to be misspelt. */
+static void warn_of_idle(const ceni_quantize_job *job, const char *list,
+                         const char *const *patterns, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        size_t at = 0;
+        while (at < job->count && !fits_any(cen_tensors_get(job->in, at)->name, &patterns[i], 1)) {
+            at++;
+        }
+        if (at == job->count) {
+            ceni_log(CEN_LOG_WARN, "%s '%.200s' fits the name of no tensor", list, patterns[i]);
+        }
+    }
+}
+
 static bool has_tensor(const cen_tensors *in, const char *name, const char *end, bool *failed) {
     ceni_str text = {0};
     ceni_str_printf(&text, "%s%s", name, end);
@@ -81,7 +95,7 @@ static cen_status choose(const ceni_quantize_job *job, const cen_tensor *tensor,
     }
     item->why = why_kept(job, tensor, &failed);
     if (failed) {
-        return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.64s': no memory", tensor->name);
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.200s': no memory", tensor->name);
     }
     if (!item->why) {
         cen_quantized *q = &item->q;
@@ -122,14 +136,14 @@ static cen_status keep_to_budget(ceni_quantize_job *job, const cen_tensor *tenso
             return CEN_OK;
         }
         if (budget->refuse) {
-            return ceni_fail(CEN_ERR_LIMIT, "tensor '%.64s': %s is over its budget: %s",
+            return ceni_fail(CEN_ERR_LIMIT, "tensor '%.200s': %s is over its budget: %s",
                              tensor->name, cen_codec_format_name(codec->format), text);
         }
         cen_status before = ceni_log_expect(CEN_ERR_NOT_FOUND);
         bool none = cen_codec_wider(codec, tensor->dtype, &wider) != CEN_OK;
         ceni_log_expect(before);
         none = none || cen_codec_format_dtype(wider.format) == tensor->dtype;
-        ceni_log(CEN_LOG_WARN, "tensor '%.64s': %s is over its budget: %s; %s%s", tensor->name,
+        ceni_log(CEN_LOG_WARN, "tensor '%.200s': %s is over its budget: %s; %s%s", tensor->name,
                  cen_codec_format_name(codec->format), text, none ? "kept as it is" : "encoded as ",
                  none ? "" : cen_codec_format_name(wider.format));
         if (none) {
@@ -166,6 +180,8 @@ cen_status ceni_quantize_plan(ceni_quantize_job *job) {
     const cen_quantize_options *o = job->options;
     bool budget = has_budget(&o->budget), lossless = o->codec.format == CEN_CODEC_LOSSLESS_BF16;
     cen_status status = CEN_OK;
+    warn_of_idle(job, "include", o->include, o->include_count);
+    warn_of_idle(job, "exclude", o->exclude, o->exclude_count);
     for (size_t i = 0; i < job->count && !status; i++) {
         status = choose(job, cen_tensors_get(job->in, i), &job->items[i]);
     }
@@ -201,7 +217,7 @@ static cen_status make_texts(const cen_tensor *tensor, ceni_quantize_item *item)
     item->texts[4] = ceni_quantized_describe(&item->q);
     for (size_t i = 0; i < CENI_TEXTS; i++) {
         if (!item->texts[i]) {
-            return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.64s': no memory", tensor->name);
+            return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.200s': no memory", tensor->name);
         }
     }
     return CEN_OK;

@@ -80,7 +80,7 @@ char *ceni_quantized_describe(const cen_quantized *q) {
 }
 
 static cen_status wrong(const cen_tensor *tensor, const char *what) {
-    return ceni_fail(CEN_ERR_FORMAT, "tensor '%.64s', which is quantised: %s", tensor->name, what);
+    return ceni_fail(CEN_ERR_FORMAT, "tensor '%.200s', which is quantised: %s", tensor->name, what);
 }
 
 /* A number from 1 up; 0: there is none. */
@@ -146,7 +146,7 @@ static cen_status parse(const cen_tensor *tensor, const char *text, cen_quantize
     json_error_t error = {0};
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     if (!root && json_error_code(&error) == json_error_out_of_memory) {
-        return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.64s': no memory for its description",
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.200s': no memory for its description",
                          tensor->name);
     }
     if (!root) {
@@ -166,7 +166,7 @@ static cen_status make_name(const char *before, const char *name, const char *en
     ceni_str text = {0};
     ceni_str_printf(&text, "%s%s%s", before, name, end);
     *made = ceni_str_take(&text);
-    return *made ? CEN_OK : ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.64s': no memory", name);
+    return *made ? CEN_OK : ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.200s': no memory", name);
 }
 
 /* A part of so many bytes, if there are any. */
@@ -184,7 +184,7 @@ static cen_status find_part(const cen_tensors *tensors, const cen_tensor *tensor
     ceni_free(name);
     if (!found || strcmp(found->type, type) != 0 || found->bytes != bytes) {
         return ceni_fail(CEN_ERR_FORMAT,
-                         "tensor '%.64s', which is quantised: a tensor '%.64s%s' of type %s and "
+                         "tensor '%.200s', which is quantised: a tensor '%.200s%s' of type %s and "
                          "%" PRIu64 " bytes is expected",
                          tensor->name, tensor->name, end, type, bytes);
     }
@@ -241,7 +241,7 @@ cen_status cen_quantized_find(const cen_tensors *tensors, const char *name,
     cen_quantized made = {0};
     cen_status status = find_description(tensors, name, &text);
     if (!status && (!tensor || !text)) {
-        return ceni_fail(CEN_ERR_NOT_FOUND, "tensor '%.64s' is not %s", name,
+        return ceni_fail(CEN_ERR_NOT_FOUND, "tensor '%.200s' is not %s", name,
                          tensor ? "described as quantised" : "there");
     }
     if (!status) {
@@ -272,7 +272,7 @@ cen_status cen_quantized_check(const cen_tensors *tensors) {
         status = cen_tensors_find(tensors, name)
                      ? cen_quantized_find(tensors, name, &found)
                      : ceni_fail(CEN_ERR_FORMAT,
-                                 "metadata '%s%.64s' is of a tensor that is not there", key, name);
+                                 "metadata '%s%.200s' is of a tensor that is not there", key, name);
     }
     return status;
 }
@@ -373,7 +373,7 @@ cen_status cen_quantized_read(const cen_tensors *tensors, const cen_quantized *q
     }
     uint8_t *room = ceni_malloc((size_t)bytes);
     if (!room) {
-        return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.64s': no memory to decode it",
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.200s': no memory to decode it",
                          q->values->name);
     }
     cen_matrix matrix = {(cen_addr)to, rows, q->cols, q->cols, dtype};

@@ -23,7 +23,7 @@ cen_status ceni_tensor_source_open(const cen_tensors *file, const cen_tensor *te
     source->count = q->rows * q->cols;
     source->room = ceni_malloc((size_t)(rows * q->cols) * sizeof *source->room);
     return source->room ? CEN_OK
-                        : ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.64s': no memory to decode it",
+                        : ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.200s': no memory to decode it",
                                     tensor->name);
 }
 

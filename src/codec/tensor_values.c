@@ -86,12 +86,12 @@ cen_status cen_tensors_values(const cen_tensors *tensors, const cen_tensor *tens
                                    : "to");
     }
     if (!tensor->dtype) {
-        return ceni_fail(CEN_ERR_UNSUPPORTED, "tensor '%.64s': %s has no numbers that are read",
+        return ceni_fail(CEN_ERR_UNSUPPORTED, "tensor '%.200s': %s has no numbers that are read",
                          tensor->name, tensor->type);
     }
     if (first > tensor->count || count > tensor->count - first) {
         return ceni_fail(CEN_ERR_INVALID,
-                         "cen_tensors_values: tensor '%.64s' has %" PRIu64 " elements; %" PRIu64
+                         "cen_tensors_values: tensor '%.200s' has %" PRIu64 " elements; %" PRIu64
                          " from %" PRIu64 " on are asked for",
                          tensor->name, tensor->count, count, first);
     }
@@ -194,7 +194,8 @@ cen_status cen_tensors_stats(const cen_tensors *tensors, const cen_tensor *tenso
     }
     double *values = ceni_malloc(CENI_PIECE * sizeof *values);
     if (!values) {
-        return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.64s': no memory to read it", tensor->name);
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.200s': no memory to read it",
+                         tensor->name);
     }
     cen_tensor_stats made = {0};
     cen_status status = read_stats(tensors, tensor, 1, values, &made);

@@ -45,6 +45,7 @@ typedef struct reading {
     bool quoted; /* so are all lines of the table */
     bool units_next;
     char error[256]; /* ncu's first */
+    bool says;       /* there is a line of ncu's own */
     bool forbidden;
     launch launch;
 } reading;
@@ -326,6 +327,7 @@ static void take_message(reading *r) {
     const char *line = r->csv.at;
     const char *end = memchr(line, '\n', (size_t)(r->csv.end - line));
     size_t size = (size_t)((end ? end : r->csv.end) - line);
+    r->says = true;
     r->forbidden = r->forbidden || memmem(line, size, "ERR_NVGPUCTRPERM", 16);
     if (!*r->error && size > sizeof error && !memcmp(line, error, sizeof error - 1)) {
         size -= sizeof error - 1;
@@ -400,6 +402,13 @@ static cen_status finish(reading *r) {
     if (!p->count && r->forbidden) {
         return ceni_fail(CEN_ERR_PERMISSION, "%s: ncu may not count (ERR_NVGPUCTRPERM)",
                          r->csv.name);
+    }
+    if (!p->count && !r->header_count && !r->says) {
+        return ceni_fail(
+            CEN_ERR_FORMAT,
+            "%s: no recording: neither a table as 'ncu --csv --page raw' writes it nor "
+            "a line of ncu's own",
+            r->csv.name);
     }
     if (!p->count) {
         return ceni_fail(CEN_ERR_NOT_FOUND, "%s: no kernel was profiled%s%s", r->csv.name,

@@ -17,7 +17,7 @@ root=$temp/moved
 lib=$(dirname "$(find "$root" -name libcenote.so)")
 for file in bin/cenote include/cenote/cenote.h share/bash-completion/completions/cenote share/man/man1/cenote.1 \
     lib/cenote/libcenote_preload.so lib/systemd/system/cenote.service lib/systemd/user/cenote.socket \
-    share/doc/cenote/docs/explain.md share/doc/cenote/docs/replay.md; do
+    share/doc/cenote/docs/explain.md share/doc/cenote/docs/replay.md share/doc/cenote/examples/share_read.py; do
     [ -e "$root/$file" ] || { echo "not installed: $file" >&2; exit 1; }
 done
 (cd "$temp" && "$root/bin/cenote" run -- true) || { echo "cenote run does not find what was installed" >&2; exit 1; }
@@ -41,6 +41,7 @@ completes "explain" ex
 completes "--cap --curve" replay --c
 completes "$(cd "$root" && compgen -f | xargs)" explain ""
 completes "replay revoke" help re
+completes "2:4_fp16 2:4_bf16 2:4_int8" quantize --format 2
 if grep -rIl -e "$source" -e /opt/cenote "$root/share" "$lib/pkgconfig" "$lib/cmake"; then
     echo "these know where they were built or installed" >&2
     exit 1

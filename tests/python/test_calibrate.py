@@ -115,7 +115,7 @@ class NumPy(unittest.TestCase):
             (lambda: seen.channel(3), "index is 3 of 3"),
             (lambda: seen.threshold("kl"), "method is 'kl': expected one of max, percentile, entropy, mse"),
             (lambda: seen.threshold("mse"), "none was finite"),
-            (lambda: seen.merge(Calibration(rows=4)), "3 channels"),
+            (lambda: seen.merge(Calibration(rows=4)), "to has 3 rows, from 4 rows"),
             (lambda: Calibration().outliers(1), "no channels"),
             (lambda: scale(1, "fp16"), "format is 'fp16'"),
             (lambda: scale(math.nan), "amax is nan"),

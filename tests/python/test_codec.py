@@ -157,10 +157,15 @@ class NumPy(unittest.TestCase):
         values = normal(4, 64)
         row = numpy.ones((4, 1), numpy.float32)
         for wrong, words in (
-            ({"format": "int9"}, "int9"),
+            ({"format": "int9"}, "'int9'; names are fp16 "),
+            ({"format": None}, "format is None"),
             ({"granularity": "rows"}, "granularity is 'rows'"),
             ({"overflow": "wrap"}, "overflow is 'wrap'"),
-            ({"group": 48}, "codec.group"),
+            ({"group": 48}, "with granularity group it is 32, 64 or 128"),
+            ({"group": -1}, "group is -1"),
+            ({"group": 2**32 + 64}, "group is 4294967360: expected less"),
+            ({"block": 4}, "block is 4: expected rows and columns"),
+            ({"block": (-1, 2)}, "block's rows is -1"),
             ({"scales": row[:3]}, "scales is of float32 and shape .3, 1.: expected 4"),
             ({"scales": row.astype(float)}, "scales is of float64"),
             ({"scales": [1.0]}, "scales is no array like the others"),

@@ -14,16 +14,19 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/fd.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/turn.h"
 #include "base/version.h"
+#include "tests/folder.h"
 
 static void each_status_has_a_name_and_a_text(void **state) {
     (void)state;
@@ -332,11 +335,36 @@ static void what_acts_on_a_terminal_is_masked(void **state) {
     }
 }
 
+static void what_is_no_plain_file_stays(void **state) {
+    char *data = NULL, byte = 0;
+    size_t size = 0;
+    struct stat st;
+    assert_int_equal(ceni_file_replace(in_folder("plain"), "old", 3), CEN_OK);
+    assert_int_equal(symlink("plain", in_folder("link")), 0);
+    assert_int_equal(ceni_file_replace(in_folder("link"), "new!", 4), CEN_OK);
+    assert_true(!lstat(in_folder("link"), &st) && S_ISLNK(st.st_mode));
+    assert_int_equal(ceni_file_read(in_folder("plain"), 1 << 20, &data, &size), CEN_OK);
+    assert_true(size == 4 && !memcmp(data, "new!", 4));
+    ceni_free(data);
+    assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
+    assert_int_equal(ceni_file_replace(in_folder("pipe"), "x", 1), CEN_ERR_INVALID);
+    assert_true(!lstat(in_folder("pipe"), &st) && S_ISFIFO(st.st_mode));
+    assert_int_equal(files(false), 3);
+    /* A terminal: its folder lets nobody replace it, should this fail. */
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (terminal >= 0 && !grantpt(terminal) && !unlockpt(terminal)) {
+        assert_int_equal(ceni_file_replace(ptsname(terminal), "x", 1), CEN_OK);
+        assert_true(read(terminal, &byte, 1) == 1 && byte == 'x');
+    }
+    close(terminal);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_status_has_a_name_and_a_text),
         cmocka_unit_test(a_file_is_known_by_what_it_is),
         cmocka_unit_test(a_file_is_opened_anew_with_other_rights),
+        cmocka_unit_test_setup_teardown(what_is_no_plain_file_stays, make_folder, drop_folder),
         cmocka_unit_test(a_message_reaches_the_sink_up_to_its_level),
         cmocka_unit_test(the_last_error_is_the_threads_and_told_once),
         cmocka_unit_test(an_array_grows_and_stays_when_it_cannot),

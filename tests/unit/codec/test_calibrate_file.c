@@ -51,20 +51,24 @@ static cen_calibration *make(cen_channels axis) {
     return c;
 }
 
+/* Without the padding, which nobody sets. */
+static void same_stats(const cen_calibration_stats *a, const cen_calibration_stats *b) {
+    assert_memory_equal(a, b, offsetof(cen_calibration_stats, amax) + sizeof a->amax);
+}
+
 static void same(const cen_calibration *a, const cen_calibration *b, uint64_t channels) {
     cen_calibration_stats x, y;
     OK(cen_calibration_get_stats(a, &x));
     OK(cen_calibration_get_stats(b, &y));
-    assert_memory_equal(&x, &y, sizeof x);
+    same_stats(&x, &y);
     assert_memory_equal(cen_calibration_bins(a, NULL), cen_calibration_bins(b, NULL),
                         BINS * sizeof(uint64_t));
     for (uint64_t i = 0; i < channels; i++) {
         cen_calibration_channel p, q;
-        memset(&p, 0, sizeof p);
-        memset(&q, 0, sizeof q);
         OK(cen_calibration_get_channel(a, i, &p));
         OK(cen_calibration_get_channel(b, i, &q));
-        assert_memory_equal(&p, &q, sizeof p);
+        same_stats(&p.stats, &q.stats);
+        assert_true(p.sum == q.sum && p.sum2 == q.sum2);
     }
 }
 
@@ -258,6 +262,7 @@ static void smoothing(void **state) {
     cen_calibration *rows = make(CEN_CHANNELS_ROWS);
     assert_int_equal(cen_calibration_smooth(x, rows, 0.5, scales), CEN_ERR_INVALID);
     assert_int_equal(cen_calibration_merge(x, rows), CEN_ERR_INVALID);
+    assert_non_null(strstr(cen_log_last_error(), "columns, from "));
     assert_int_equal(cen_calibration_merge(x, x), CEN_ERR_INVALID);
     cen_calibration_free(rows);
     cen_calibration_free(x);

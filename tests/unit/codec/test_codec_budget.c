@@ -28,10 +28,11 @@ static void bad_descriptors_are_refused(void **state) {
     } cases[] = {
         {{0}, "codec.format is 0"},
         {{.format = 99}, "codec.format is 99"},
-        {{.format = CEN_CODEC_INT8}, "int8 has scales"},
+        {{.format = CEN_CODEC_INT8}, "codec.granularity is unscaled; int8 has scales"},
         {{.format = CEN_CODEC_BF16, .granularity = CEN_CODEC_ROW}, "bf16 has no scales"},
         {{.format = CEN_CODEC_INT8, .granularity = 9}, "codec.granularity is 9"},
-        {{.format = CEN_CODEC_INT8, .granularity = CEN_CODEC_GROUP, .group = 48}, "codec.group"},
+        {{.format = CEN_CODEC_INT8, .granularity = CEN_CODEC_GROUP, .group = 48},
+         "codec.group is 48; with granularity group it is 32, 64 or 128"},
         {{.format = CEN_CODEC_INT8, .granularity = CEN_CODEC_ROW, .group = 32}, "codec.group"},
         {{.format = CEN_CODEC_INT8, .granularity = CEN_CODEC_BLOCK, .block_rows = 4},
          "block_cols are 4 and 0"},
@@ -59,7 +60,8 @@ static void bad_descriptors_are_refused(void **state) {
     assert_string_equal(cen_codec_format_name((cen_codec_format)77), "?");
     assert_int_equal(cen_codec_format_dtype((cen_codec_format)77), 0);
     cen_codec_format format;
-    refused(cen_codec_format_find("int9", &format), CEN_ERR_NOT_FOUND, "int9");
+    refused(cen_codec_format_find("int9", &format), CEN_ERR_NOT_FOUND,
+            "'int9'; names are fp16 bf16 fp8_e4m3");
 }
 
 static void sizes_are_exact(void **state) {
@@ -354,6 +356,7 @@ static void what_is_not_finite_can_be_refused(void **state) {
     cen_codec_budget finite = {.finite_only = true}, saturated = {.max_saturated = 0.01};
     cen_codec_parts parts;
     refused(within(&c, &finite, &m, &used, &parts), CEN_ERR_LIMIT, "NaN and");
+    assert_null(strstr(cen_status_text(CEN_ERR_LIMIT), "system")); /* it is the caller's limit */
     assert_int_equal(within(&c, &finite, &big, &used, &parts), CEN_OK);
     assert_int_equal(used.format, CEN_CODEC_BF16);
     c.overflow = CEN_CODEC_SATURATE;

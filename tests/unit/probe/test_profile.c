@@ -395,6 +395,9 @@ static void what_is_off_is_named(void **state) {
             "f: ncu may not count (ERR_NVGPUCTRPERM)");
     refused(CEN_ERR_NOT_FOUND, "ID,Kernel Name,gpu__time_duration.sum\n,,ns\n",
             "f: no kernel was profiled");
+    refused(CEN_ERR_FORMAT, "NVR\n\x01\n",
+            "f: no recording: neither a table as 'ncu --csv --page raw' writes it nor a line of "
+            "ncu's own");
     refused(CEN_ERR_TRUNCATED, "\"ID\",\"Kernel Name\",\"x\"\n\"0\",\"k\",\"1\"\n\"1\",\"k",
             "f: line 3: ends within a quoted field; the file is cut off, as by a full disk");
     refused(CEN_ERR_TRUNCATED, "\"ID\",\"Kernel Name\",\"x\"\n\"0\",\"k\",\"1\"\n\"1\",\"k\"",
