@@ -46,7 +46,8 @@ static void calls_are_checked(void **state) {
     const char *path = in_folder("no/such/a.pickle");
     assert_int_equal(cen_snapshot_write(snapshot, CEN_FORMAT_TORCH, path, &error), CEN_ERR_IO);
     assert_non_null(strstr(error.message, "a.pickle: cannot be made: No such file or directory"));
-    assert_int_equal(cen_snapshot_write(snapshot, CEN_FORMAT_TORCH, test_folder, &error), CEN_ERR_IO);
+    assert_int_equal(cen_snapshot_write(snapshot, CEN_FORMAT_TORCH, test_folder, &error),
+                     CEN_ERR_IO);
     assert_non_null(strstr(error.message, "cannot be written: Is a directory"));
     assert_int_equal(cen_snapshot_write(NULL, CEN_FORMAT_TORCH, "a", &error), CEN_ERR_INVALID);
     assert_string_equal(error.message, "snapshot is NULL");
