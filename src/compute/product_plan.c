@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "dev/dev.h"
 
+enum { CODED_FEW = 64 }; /* rows of D up to which a small tile is first, of an encoded B */
+
 static uint32_t tiles_of(uint32_t elements, uint32_t tile) {
     return elements / tile + (elements % tile != 0);
 }
@@ -108,6 +110,17 @@ static void add_half(const cen_device *device, list *l) {
             2);
 }
 
+static void add_coded(list *l, bool few) {
+    bool bf16 = l->args->input == CEN_BF16;
+    const uint32_t tile[3] = {CENI_CODED_ROWS(few), CENI_CODED_COLS(few),
+                              CENI_CODED_SLICES(few) * (CENI_MMA_ROW_BYTES / 2)};
+    const char *name = few ? (bf16 ? layout(l->args, LAYOUTS("cen_product_coded16_bf16"))
+                                   : layout(l->args, LAYOUTS("cen_product_coded16_fp16")))
+                           : (bf16 ? layout(l->args, LAYOUTS("cen_product_coded_bf16"))
+                                   : layout(l->args, LAYOUTS("cen_product_coded_fp16")));
+    add(l, name, tile, CENI_CODED_STAGES, CENI_TILE_THREADS, CENI_CODED_SHARED(few));
+}
+
 static void add_conv(list *l) {
     static const uint32_t tile[3] = {CENI_SIMT_TILE, CENI_SIMT_TILE, CENI_FP32_DEPTH};
     uint8_t type = l->args->input;
@@ -126,7 +139,11 @@ size_t ceni_product_plan(const cen_device *device, const ceni_product_task *task
     if (!l.args->m || !l.args->n) {
         return 0;
     }
-    if (task->is_conv) {
+    if (task->is_coded) {
+        bool few = l.args->m <= CODED_FEW;
+        add_coded(&l, few);
+        add_coded(&l, !few);
+    } else if (task->is_conv) {
         add_conv(&l);
     } else if (l.args->input == CEN_FP32) {
         add_fp32(&l);
@@ -188,8 +205,11 @@ static cen_status launch(cen_device *device, const ceni_product_task *task,
         {kernel->blocks, 1, 1}, {kernel->threads, 1, 1}, kernel->shared_bytes};
     ceni_product_args product = task->conv.product;
     ceni_conv_args conv = task->conv;
+    ceni_codec_job weight = task->weight;
     ceni_tensor_map a, b;
-    void *args[] = {task->is_conv ? (void *)&conv : (void *)&product, &a, &b};
+    void *args[] = {task->is_conv ? (void *)&conv : (void *)&product,
+                    task->is_coded ? (void *)&weight : (void *)&a, &b};
+    size_t count = mapped(kernel) ? 3 : task->is_coded ? 2 : 1;
     cen_status status = CEN_OK;
     if (mapped(kernel)) {
         status = map_matrix(device, &product, true, CENI_WGMMA_ROWS, &a);
@@ -198,9 +218,7 @@ static cen_status launch(cen_device *device, const ceni_product_task *task,
         status =
             status ? status : map_matrix(device, &product, false, kernel->tile[1] / halves, &b);
     }
-    return status ? status
-                  : cen_kernel_launch(device, kernel->name, &shape, args, mapped(kernel) ? 3 : 1,
-                                      stream);
+    return status ? status : cen_kernel_launch(device, kernel->name, &shape, args, count, stream);
 }
 
 /* Kernels that need tensor maps are left out where the driver has none. */

@@ -13,12 +13,12 @@
 namespace product {
 
 struct bf16 {
-    enum { SIZE = 2 };
+    enum { SIZE = 2, IS_BF16 = 1 };
     typedef float sum;
     typedef uint16_t element;
 };
 struct fp16 {
-    enum { SIZE = 2 };
+    enum { SIZE = 2, IS_BF16 = 0 };
     typedef float sum;
     typedef uint16_t element;
 };

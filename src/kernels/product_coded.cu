@@ -1,0 +1,415 @@
+// Products whose B is encoded, on the tensor cores' mma: B is decoded on the way into shared
+// memory.
+//
+// A thread copies runs of 16 encoded neighbours of a row, and decodes the same ones one stage
+// before they are multiplied: it waits for its own copies alone, and one barrier a stage serves
+// both A's stage and the decoded B. Of that there are two, so that one is written while the other
+// is read. Elements become FP32 and are rounded to A's type as the codec does it
+// (src/kernels/codec.c); what lies behind the last is 0, whatever it decodes to.
+//
+// cen_product_coded makes tiles of 128 x 128 as cen_product_mma does. cen_product_coded16 makes
+// tiles of 16 x 32, which the warps of a block share along the sum, an eighth each: few rows leave
+// only the columns to make blocks of, and what takes time is to read B.
+
+#include "kernels/codec.h"
+#include "kernels/product_mma.cuh"
+
+namespace product {
+
+__device__ __forceinline__ void copy_8(uint32_t to, const void *from, uint32_t bytes) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(bytes));
+}
+
+__device__ __forceinline__ bool has(const ceni_codec_job &w, uint32_t flag) {
+    return (w.flags & flag) != 0;
+}
+
+__device__ __forceinline__ uint32_t bits_of(const ceni_codec_job &w) {
+    return w.kind <= CENI_CODEC_BF16 ? 16 : w.kind == CENI_CODEC_INT4 ? 4 : 8;
+}
+
+// Whether 16 neighbours from a multiple of 16 on have one scale.
+__device__ __forceinline__ bool one_scale(const ceni_codec_job &w) {
+    return w.unit_cols >= w.cols || w.unit_cols % CENI_CODED_RUN == 0;
+}
+
+__device__ __forceinline__ uint64_t unit_of(const ceni_codec_job &w, uint32_t row, uint32_t col) {
+    uint32_t rows = (uint32_t)w.unit_rows, cols = (uint32_t)w.unit_cols;
+    return (rows == 1 ? row : row / rows) * w.units_across + (cols == 1 ? col : col / cols);
+}
+
+// Scales and zero points of a run: of one unit, or each of its own.
+struct run_scales {
+    const ceni_codec_job &w;
+    uint32_t row, col, count;
+    bool same;
+    float s;
+    int32_t z;
+
+    __device__ __forceinline__ run_scales(const ceni_codec_job &weight, uint32_t r, uint32_t c,
+                                          uint32_t n, float copied)
+        : w(weight), row(r), col(c), count(n) {
+        same = !has(w, CENI_CODEC_SCALED) || one_scale(w);
+        s = has(w, CENI_CODEC_SCALED) ? copied : 1;
+        z = same && count && has(w, CENI_CODEC_ASYMMETRIC) ? zero(0) : 0;
+    }
+
+    __device__ __forceinline__ int32_t zero(uint32_t i) const {
+        return ((const int8_t *)w.zeros)[unit_of(w, row, col + i)];
+    }
+
+    // Of what is behind the row's last element: something finite, which is not used.
+    __device__ __forceinline__ void at(uint32_t i, float *scale, int32_t *point) const {
+        *scale = s, *point = z;
+        if (!same) {
+            bool there = i < count;
+            *scale = there ? ((const float *)w.scales)[unit_of(w, row, col + i)] : 0;
+            *point = there && has(w, CENI_CODEC_ASYMMETRIC) ? zero(i) : 0;
+        }
+    }
+};
+
+// The i-th byte of a word, its sign bit turned, as a whole number: with 2^23 for an exponent.
+__device__ __forceinline__ float whole_of(uint32_t turned, uint32_t i, int32_t z) {
+    uint32_t bits = __byte_perm(turned, 0x4B000000u, 0x7650u | i);
+    return __uint_as_float(bits) - (8388736.0f + (float)z); // 2^23 + 128
+}
+
+__device__ __forceinline__ float nibble_of(uint32_t turned, uint32_t i, int32_t z) {
+    uint32_t bits = (turned >> 4 * i & 15) | 0x4B000000u;
+    return __uint_as_float(bits) - (8388616.0f + (float)z); // 2^23 + 8
+}
+
+// The i-th and next byte of a word, as the upper bytes of halves.
+__device__ __forceinline__ uint32_t spread_bytes(uint32_t word, uint32_t i) {
+    return __byte_perm(word, 0, i ? 0x3424u : 0x1404u);
+}
+
+__device__ __forceinline__ void two_e5m2(uint32_t word, uint32_t i, float v[2]) {
+    uint32_t halves = spread_bytes(word, i); // a byte of E5M2 is the upper one of an FP16
+    v[0] = float_of_f16((uint16_t)halves), v[1] = float_of_f16((uint16_t)(halves >> 16));
+}
+
+__device__ __forceinline__ void two_e4m3(uint32_t word, uint32_t i, float v[2]) {
+#if __CUDA_ARCH__ >= 890
+    uint32_t halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)(word >> 8 * i)));
+    v[0] = float_of_f16((uint16_t)halves), v[1] = float_of_f16((uint16_t)(halves >> 16));
+#else
+    // In an FP16's place it is the number but for the exponent's bias, subnormal or not, save for
+    // NaN.
+    uint32_t bytes = spread_bytes(word, i);
+    uint32_t halves = (bytes & 0x80008000u) | (bytes & 0x7F007F00u) >> 1;
+    for (uint32_t j = 0; j < 2; j++) {
+        float value = float_of_f16((uint16_t)(halves >> 16 * j)) * 256;
+        v[j] = fabsf(value) == 480 ? __uint_as_float(0x7FFFFFFFu) : value;
+    }
+#endif
+}
+
+// Eight neighbours, the first of which is the i-th of the run, as halves in four words.
+template <bool BF16>
+__device__ __forceinline__ void decode_eight(const run_scales &scales, uint32_t first,
+                                             const uint32_t codes[2], uint32_t to[4]) {
+    uint32_t kind = scales.w.kind;
+#pragma unroll
+    for (uint32_t k = 0; k < 4; k++) { // two at a time
+        uint32_t word = codes[k / 2], i = k % 2 * 2;
+        float v[2], s[2];
+        int32_t z[2];
+        scales.at(first + 2 * k, &s[0], &z[0]);
+        scales.at(first + 2 * k + 1, &s[1], &z[1]);
+        if (kind == CENI_CODEC_INT8) {
+            v[0] = whole_of(word ^ 0x80808080u, i, z[0]);
+            v[1] = whole_of(word ^ 0x80808080u, i + 1, z[1]);
+        } else if (kind == CENI_CODEC_INT4) {
+            v[0] = nibble_of(codes[0] ^ 0x88888888u, 2 * k, z[0]);
+            v[1] = nibble_of(codes[0] ^ 0x88888888u, 2 * k + 1, z[1]);
+        } else if (kind == CENI_CODEC_E5M2) {
+            two_e5m2(word, i, v);
+        } else {
+            two_e4m3(word, i, v);
+        }
+        to[k] = halves_of<BF16>(v[0] * s[0], v[1] * s[1]);
+    }
+}
+
+// The two that are kept of four, the first in the low half.
+template <bool BF16>
+__device__ __forceinline__ uint32_t kept_pair(const run_scales &scales, const uint32_t codes[4],
+                                              uint32_t group, uint32_t first, uint32_t second) {
+    uint32_t kind = scales.w.kind, word = codes[group];
+    if (kind == CENI_CODEC_INT8) {
+        float s[2];
+        int32_t z[2];
+        scales.at(group * 4 + first, &s[0], &z[0]);
+        scales.at(group * 4 + second, &s[1], &z[1]);
+        uint32_t bytes = codes[group / 2] ^ 0x80808080u, i = group % 2 * 2;
+        return halves_of<BF16>(whole_of(bytes, i, z[0]) * s[0],
+                               whole_of(bytes, i + 1, z[1]) * s[1]);
+    }
+    if (kind == (BF16 ? CENI_CODEC_BF16 : CENI_CODEC_FP16)) {
+        return word;
+    }
+    return BF16
+               ? halves_of<BF16>(float_of_f16((uint16_t)word), float_of_f16((uint16_t)(word >> 16)))
+               : halves_of<BF16>(__uint_as_float(word << 16), __uint_as_float(word & 0xFFFF0000u));
+}
+
+// Two groups of four from `group` on, zeros where nothing was kept; of indices that are the same
+// the second counts.
+template <bool BF16>
+__device__ __forceinline__ void expand_eight(const run_scales &scales, uint32_t group,
+                                             const uint32_t codes[4], uint32_t nibbles,
+                                             uint32_t to[4]) {
+#pragma unroll
+    for (uint32_t g = 0; g < 2; g++) {
+        uint32_t nibble = nibbles >> 4 * (group + g), first = nibble & 3, second = nibble >> 2 & 3;
+        uint32_t pair = kept_pair<BF16>(scales, codes, group + g, first, second);
+        uint64_t low = first == second ? 0 : pair & 0xFFFFu, high = pair >> 16;
+        uint64_t four = low << 16 * first | high << 16 * second;
+        to[2 * g] = (uint32_t)four, to[2 * g + 1] = (uint32_t)(four >> 32);
+    }
+}
+
+// How an encoded B gets into shared memory. ALONG: its rows lie along the sum. `stage` has the
+// values of all runs, then their metadata, of which two runs share a word and each has a copy, then
+// scales.
+template <bool BF16, bool ALONG, bool FEW> struct coded_tile {
+    enum : uint32_t {
+        COLS = CENI_CODED_COLS(FEW),
+        SLICES = CENI_CODED_SLICES(FEW),
+        RUNS = CENI_CODED_RUNS(FEW),
+        RUN = CENI_CODED_RUN,
+        DEPTH = ROW_BYTES / 2,
+        LENGTH = DEPTH * SLICES
+    };
+    const ceni_codec_job &w;
+    uint32_t first, end, depth; // columns of B as it is multiplied; the sum's length
+    bool wide;
+
+    struct run {
+        uint32_t row, col, count; // as it lies; count: of the 16 those that are there
+        uint32_t mn, step;        // in the tile
+    };
+
+    __device__ __forceinline__ run run_of(uint32_t id, uint32_t tile) const {
+        run r;
+        if (ALONG) {
+            // Two rows of each slice, as A's.
+            r.mn = id / 2 % 2 + id / (4 * SLICES) * 2;
+            r.step = id / 4 % SLICES * DEPTH + id % 2 * RUN;
+            r.row = first + r.mn, r.col = tile * LENGTH + r.step;
+            r.count = r.row < end && r.col < depth ? depth - r.col : 0;
+        } else {
+            r.mn = id % (COLS / RUN) * RUN;
+            r.step = id / (COLS / RUN);
+            r.row = tile * LENGTH + r.step, r.col = first + r.mn;
+            r.count = r.row < depth && r.col < end ? end - r.col : 0;
+        }
+        r.count = r.count < RUN ? r.count : RUN;
+        return r;
+    }
+
+    __device__ __forceinline__ uint32_t run_bytes() const {
+        return bits_of(w) * (has(w, CENI_CODEC_SPARSE) ? 1 : 2);
+    }
+
+    // One by one; halfwords, since what has 16 bits lies at multiples of 2.
+    __device__ __forceinline__ void fetch_bytes(unsigned char *to, const unsigned char *from,
+                                                uint32_t bytes) const {
+#pragma unroll 8
+        for (uint32_t i = 0; i < RUN; i++) {
+            to[i] = i < bytes ? from[i] : 0;
+        }
+    }
+
+    __device__ __forceinline__ void fetch(unsigned char *stage, uint32_t tile) const {
+        uint32_t whole = run_bytes();
+#pragma unroll
+        for (uint32_t i = 0; i < RUNS / CENI_TILE_THREADS; i++) {
+            uint32_t id = threadIdx.x + i * CENI_TILE_THREADS;
+            run r = run_of(id, tile);
+            bool sparse = has(w, CENI_CODEC_SPARSE);
+            uint32_t kept = sparse ? (r.count + 3) / 4 * 2 : r.count;
+            uint32_t bytes = (kept * bits_of(w) + 7) / 8;
+            const unsigned char *values = (const unsigned char *)w.values;
+            const unsigned char *metadata = (const unsigned char *)w.metadata;
+            const float *scales = (const float *)w.scales;
+            unsigned char *to = stage + id * RUN, *word = stage + RUNS * RUN + id * 4;
+            if (bytes) {
+                values += r.row * w.pitch + (uint64_t)r.col * whole / RUN;
+                metadata += r.row * w.metadata_pitch + r.col / 32 * 4;
+            }
+            if (!wide) {
+                fetch_bytes(to, values, bytes);
+            } else if (whole == 16) {
+                copy_16(shared_address(to), values, bytes);
+            } else {
+                copy_8(shared_address(to), values, bytes);
+            }
+            if (sparse && wide) {
+                copy_4(shared_address(word), metadata, bytes != 0);
+            } else if (sparse && bytes) {
+                uint32_t at = r.col / 16 % 2 * 2; // rows have whole words of 16 bits
+                word[at] = metadata[at], word[at + 1] = metadata[at + 1];
+            }
+            if (has(w, CENI_CODEC_SCALED) && one_scale(w)) {
+                const float *scale = bytes ? scales + unit_of(w, r.row, r.col) : scales;
+                copy_4(shared_address(word + RUNS * 4), scale, bytes != 0);
+            }
+        }
+    }
+
+    __device__ __forceinline__ void store(unsigned char *to, const run &r, uint32_t half,
+                                          const uint32_t v[4]) const {
+        uint32_t slice = r.step / DEPTH;
+        uint32_t at =
+            ALONG ? slice * (COLS * ROW_BYTES) + along_at(r.mn, r.step % DEPTH / 8 + half, slice)
+                  : across_at<COLS>(r.step, r.mn / 8 + half);
+        *(uint4 *)(to + at) = make_uint4(v[0], v[1], v[2], v[3]);
+    }
+
+    __device__ __forceinline__ void decode(unsigned char *to, const unsigned char *stage,
+                                           uint32_t tile) const {
+#pragma unroll 1
+        for (uint32_t i = 0; i < RUNS / CENI_TILE_THREADS; i++) {
+            uint32_t id = threadIdx.x + i * CENI_TILE_THREADS;
+            run r = run_of(id, tile);
+            const unsigned char *word = stage + RUNS * RUN + id * 4;
+            uint4 q = *(const uint4 *)(stage + id * RUN);
+            const uint32_t codes[4] = {q.x, q.y, q.z, q.w};
+            uint32_t nibbles = *(const uint32_t *)word >> r.col / RUN % 2 * 16;
+            run_scales scales(w, r.row, r.col, r.count, *(const float *)(word + RUNS * 4));
+#pragma unroll
+            for (uint32_t half = 0; half < 2; half++) {
+                uint32_t v[4];
+                if (has(w, CENI_CODEC_SPARSE)) {
+                    expand_eight<BF16>(scales, half * 2, codes, nibbles, v);
+                } else {
+                    bool four = w.kind == CENI_CODEC_INT4;
+                    const uint32_t eight[2] = {four ? codes[half] : codes[half * 2],
+                                               codes[half * 2 + 1]};
+                    decode_eight<BF16>(scales, half * 8, eight, v);
+                }
+                if (r.count < RUN) {
+#pragma unroll
+                    for (uint32_t k = 0; k < 4; k++) {
+                        uint32_t at = half * 8 + 2 * k;
+                        v[k] = at >= r.count ? 0 : at + 1 == r.count ? v[k] & 0xFFFFu : v[k];
+                    }
+                }
+                store(to, r, half, v);
+            }
+        }
+    }
+};
+
+// Sums that the warps of a block share go out from the first warp's stage. All else there is read.
+__device__ __forceinline__ void add_slices(unsigned char *shared) {
+    float *sums = (float *)shared;
+#pragma unroll
+    for (uint32_t i = threadIdx.x; i < 16 * 32; i += CENI_TILE_THREADS) {
+        uint32_t at = i / 32 * CENI_STAGE_STRIDE + i % 32;
+        float sum = sums[at];
+        for (uint32_t warp = 1; warp < CENI_TILE_THREADS / 32; warp++) {
+            sum += sums[warp * (CENI_STAGE_BYTES / 4) + at];
+        }
+        sums[at] = sum;
+    }
+}
+
+template <typename T, bool FEW>
+__device__ __forceinline__ void finish_coded(const args &p, place tile,
+                                             const float sums[FEW ? 1 : 4][4][4],
+                                             unsigned char *shared) {
+    uint32_t warp = threadIdx.x / 32, row = tile.row * CENI_CODED_ROWS(FEW);
+    uint32_t col = tile.col * CENI_CODED_COLS(FEW);
+    float *stage = (float *)(shared + warp * CENI_STAGE_BYTES);
+    if constexpr (FEW) {
+        stage_sums<T, 1>(stage, sums, 0);
+        __syncthreads();
+        add_slices(shared);
+        __syncthreads();
+        if (warp == 0) {
+            finish_stage<false>(p, stage, row, col);
+        }
+    } else {
+#pragma unroll 1 // what finishes is there once
+        for (uint32_t i = 0; i < 4; i++) {
+            stage_sums<T, 4>(stage, sums, i);
+            finish_stage<false>(p, stage, row + warp / 4 * 64 + i * 16, col + warp % 4 * 32);
+        }
+    }
+}
+
+template <typename T, bool A_ALONG, bool B_ALONG, bool FEW>
+__device__ __forceinline__ void product_coded(const args &p, const ceni_codec_job &w) {
+    constexpr uint32_t STAGES = CENI_CODED_STAGES, ROWS = CENI_CODED_ROWS(FEW);
+    constexpr uint32_t COLS = CENI_CODED_COLS(FEW), SLICES = CENI_CODED_SLICES(FEW);
+    constexpr uint32_t A_BYTES = CENI_CODED_A_BYTES(FEW), B_BYTES = CENI_CODED_B_BYTES(FEW);
+    constexpr uint32_t CODED = CENI_CODED_RUNS(FEW) * CENI_CODED_RUN_BYTES;
+    extern __shared__ __align__(1024) unsigned char dynamic[];
+    unsigned char *decoded = dynamic + STAGES * A_BYTES, *coded = decoded + 2 * B_BYTES;
+    place tile = place_of(blockIdx.x, tiles_of(p.m, ROWS), tiles_of(p.n, COLS));
+    mma_tile<T, A_ALONG, ROWS, SLICES> a = mma_tile_a<T, A_ALONG, ROWS, SLICES>(p, tile);
+    coded_tile<T::IS_BF16, B_ALONG, FEW> b = {w, tile.col * COLS, p.n, p.k,
+                                              (p.wide & CENI_WIDE_B) != 0};
+    float sums[FEW ? 1 : 4][4][4] = {};
+    uint32_t tiles = tiles_of(p.k, ROW_BYTES / 2 * SLICES), warp = threadIdx.x / 32;
+    uint32_t slice = FEW ? warp : 0, row = FEW ? 0 : warp / 4 * 64, col = FEW ? 0 : warp % 4 * 32;
+#pragma unroll 1
+    for (uint32_t t = 0; t < STAGES - 1; t++) {
+        if (t < tiles) {
+            a.load(dynamic + t * A_BYTES, t);
+            b.fetch(coded + t * CODED, t);
+        }
+        copies_commit();
+    }
+    copies_wait<STAGES - 2>();
+    if (tiles) {
+        b.decode(decoded, coded, 0);
+    }
+#pragma unroll 1
+    for (uint32_t t = 0; t < tiles; t++) {
+        uint32_t next = t + STAGES - 1;
+        copies_wait<STAGES - 3>();
+        __syncthreads(); // A is there, and B decoded; nobody reads the stages before any more
+        if (next < tiles) {
+            a.load(dynamic + next % STAGES * A_BYTES, next);
+            b.fetch(coded + next % STAGES * CODED, next);
+        }
+        copies_commit();
+        if (t + 1 < tiles) {
+            b.decode(decoded + (t + 1) % 2 * B_BYTES, coded + (t + 1) % STAGES * CODED, t + 1);
+        }
+        uint32_t now_a = shared_address(dynamic) + t % STAGES * A_BYTES;
+        uint32_t now_b = shared_address(decoded) + t % 2 * B_BYTES;
+        multiply_slice<T, A_ALONG, B_ALONG, FEW ? 1 : 4, ROWS, COLS>(
+            sums, now_a + slice * (A_BYTES / SLICES), now_b + slice * (B_BYTES / SLICES), row, col,
+            slice);
+    }
+    copies_wait<0>();
+    __syncthreads();
+    finish_coded<T, FEW>(p, place_of(block_again(), tiles_of(p.m, ROWS), tiles_of(p.n, COLS)), sums,
+                         dynamic);
+}
+
+} // namespace product
+
+#define CENI_CODED(name, type, a_along, b_along, few)                                              \
+    extern "C" __global__ void __launch_bounds__(CENI_TILE_THREADS, 2) cen_product_##name(         \
+        const __grid_constant__ ceni_product_args p, const __grid_constant__ ceni_codec_job w) {   \
+        product::product_coded<product::type, a_along, b_along, few>(p, w);                        \
+    }
+#define CENI_CODED_LAYOUTS(name, type, few)                                                        \
+    CENI_CODED(name##_nn, type, true, false, few)                                                  \
+    CENI_CODED(name##_nt, type, true, true, few)                                                   \
+    CENI_CODED(name##_tn, type, false, false, few)                                                 \
+    CENI_CODED(name##_tt, type, false, true, few)
+CENI_CODED_LAYOUTS(coded_bf16, bf16, false)
+CENI_CODED_LAYOUTS(coded_fp16, fp16, false)
+CENI_CODED_LAYOUTS(coded16_bf16, bf16, true)
+CENI_CODED_LAYOUTS(coded16_fp16, fp16, true)
+#undef CENI_CODED_LAYOUTS
+#undef CENI_CODED
