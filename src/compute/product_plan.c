@@ -6,8 +6,6 @@
 #include "base/log.h"
 #include "dev/dev.h"
 
-enum { CODED_FEW = 64 }; /* rows of D up to which a small tile is first, of an encoded B */
-
 static uint32_t tiles_of(uint32_t elements, uint32_t tile) {
     return elements / tile + (elements % tile != 0);
 }
@@ -110,15 +108,44 @@ static void add_half(const cen_device *device, list *l) {
             2);
 }
 
-static void add_coded(list *l, bool few) {
-    bool bf16 = l->args->input == CEN_BF16;
-    const uint32_t tile[3] = {CENI_CODED_ROWS(few), CENI_CODED_COLS(few),
-                              CENI_CODED_SLICES(few) * (CENI_MMA_ROW_BYTES / 2)};
-    const char *name = few ? (bf16 ? layout(l->args, LAYOUTS("cen_product_coded16_bf16"))
-                                   : layout(l->args, LAYOUTS("cen_product_coded16_fp16")))
-                           : (bf16 ? layout(l->args, LAYOUTS("cen_product_coded_bf16"))
-                                   : layout(l->args, LAYOUTS("cen_product_coded_fp16")));
-    add(l, name, tile, CENI_CODED_STAGES, CENI_TILE_THREADS, CENI_CODED_SHARED(few));
+/* Rounds of all multiprocessors, times what a thread does in one: decoding a column takes about as
+ * long as copying four rows of A. */
+static uint64_t coded_time(const cen_device *device, const ceni_product_args *p, uint32_t rows) {
+    uint32_t multiprocessors = device->multiprocessors ? device->multiprocessors : 1;
+    uint32_t cols = CENI_CODED_COLS(rows);
+    return (uint64_t)tiles_of(blocks_of(p, rows, cols), multiprocessors) * (cols + rows / 4);
+}
+
+static void add_coded(list *l, uint32_t rows, const char *bf16, const char *fp16) {
+    const uint32_t tile[3] = {rows, CENI_CODED_COLS(rows),
+                              CENI_CODED_SLICES(rows) * (CENI_MMA_ROW_BYTES / 2)};
+    add(l, l->args->input == CEN_BF16 ? bf16 : fp16, tile, CENI_CODED_STAGES(rows),
+        CENI_TILE_THREADS, CENI_CODED_SHARED(rows));
+}
+
+static void add_all_coded(const cen_device *device, list *l) {
+    uint32_t rows[3] = {CENI_SIMT_TILE, 64, 16};
+    for (int i = 0; i < 2; i++) { /* the least to the front, of equals the first */
+        for (int j = 1; j >= i; j--) {
+            uint32_t upper = rows[j];
+            if (coded_time(device, l->args, rows[j + 1]) < coded_time(device, l->args, upper)) {
+                rows[j] = rows[j + 1];
+                rows[j + 1] = upper;
+            }
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        if (rows[i] == CENI_SIMT_TILE) {
+            add_coded(l, rows[i], layout(l->args, LAYOUTS("cen_product_coded_bf16")),
+                      layout(l->args, LAYOUTS("cen_product_coded_fp16")));
+        } else if (rows[i] == 64) {
+            add_coded(l, rows[i], layout(l->args, LAYOUTS("cen_product_coded64_bf16")),
+                      layout(l->args, LAYOUTS("cen_product_coded64_fp16")));
+        } else {
+            add_coded(l, rows[i], layout(l->args, LAYOUTS("cen_product_coded16_bf16")),
+                      layout(l->args, LAYOUTS("cen_product_coded16_fp16")));
+        }
+    }
 }
 
 static void add_conv(list *l) {
@@ -140,9 +167,7 @@ size_t ceni_product_plan(const cen_device *device, const ceni_product_task *task
         return 0;
     }
     if (task->is_coded) {
-        bool few = l.args->m <= CODED_FEW;
-        add_coded(&l, few);
-        add_coded(&l, !few);
+        add_all_coded(device, &l);
     } else if (task->is_conv) {
         add_conv(&l);
     } else if (l.args->input == CEN_FP32) {

@@ -6,7 +6,8 @@
  *     cen_product_mma_TT_LL(ceni_product_args), cen_product_mma_int8(ceni_product_args)
  *     cen_product_wgmma_TT_LL, cen_product_wgmma128_TT_LL, cen_product_wgmma_pair_TT_LL
  *         (ceni_product_args, map of A, map of B): only machine code for sm_90a does anything
- *     cen_product_coded_TT_LL, cen_product_coded16_TT_LL (ceni_product_args, ceni_codec_job)
+ *     cen_product_coded_TT_LL, cen_product_coded64_TT_LL, cen_product_coded16_TT_LL
+ *         (ceni_product_args, ceni_codec_job)
  *     cen_conv_fp32, cen_conv_mma_TT (ceni_conv_args)
  *
  * TT: bf16 or fp16. LL: n or t for A, then for B; n lies as it is multiplied, t transposed. All
@@ -76,19 +77,21 @@ enum {
     CENI_RASTER = 16,     /* tiles are taken in bands of so many rows of tiles, column by column */
 };
 
-/* Of the kernels that decode B: rows and columns of a tile, the warps that share its sum, each of
- * which has CENI_MMA_ROW_BYTES of a row of a stage; and the shared bytes. Beside a stage's A lie
- * the encoded runs of 16 of B: values, metadata, and a scale. Two stages of B are decoded. */
-enum { CENI_CODED_STAGES = 4, CENI_CODED_RUN = 16, CENI_CODED_RUN_BYTES = 24 };
-#define CENI_CODED_ROWS(few)    ((few) ? 16 : CENI_SIMT_TILE)
-#define CENI_CODED_COLS(few)    ((few) ? 32 : CENI_SIMT_TILE)
-#define CENI_CODED_SLICES(few)  ((few) ? 8 : 1)
-#define CENI_CODED_A_BYTES(few) (CENI_CODED_ROWS(few) * CENI_CODED_SLICES(few) * CENI_MMA_ROW_BYTES)
-#define CENI_CODED_B_BYTES(few) (CENI_CODED_COLS(few) * CENI_CODED_SLICES(few) * CENI_MMA_ROW_BYTES)
-#define CENI_CODED_RUNS(few)    (CENI_CODED_B_BYTES(few) / 2 / CENI_CODED_RUN)
-#define CENI_CODED_SHARED(few)                                                                     \
-    (CENI_CODED_STAGES * (CENI_CODED_A_BYTES(few) + CENI_CODED_RUNS(few) * CENI_CODED_RUN_BYTES) + \
-     2 * CENI_CODED_B_BYTES(few))
+/* Of the kernels that decode B, by the rows of their tiles: columns, slices of the sum, each of
+ * which has CENI_MMA_ROW_BYTES of a row of a stage, stages, and shared bytes. Beside a stage's A
+ * lie the encoded runs of 16 of B: values, metadata, and a scale. Two stages of B are decoded. */
+enum { CENI_CODED_RUN = 16, CENI_CODED_RUN_BYTES = 24 };
+#define CENI_CODED_COLS(rows)    ((rows) == CENI_SIMT_TILE ? CENI_SIMT_TILE : 32)
+#define CENI_CODED_SLICES(rows)  ((rows) == 16 ? 8 : (rows) == 64 ? 4 : 1)
+#define CENI_CODED_STAGES(rows)  ((rows) == 64 ? 6 : 4)
+#define CENI_CODED_A_BYTES(rows) ((rows)*CENI_CODED_SLICES(rows) * CENI_MMA_ROW_BYTES)
+#define CENI_CODED_B_BYTES(rows)                                                                   \
+    (CENI_CODED_COLS(rows) * CENI_CODED_SLICES(rows) * CENI_MMA_ROW_BYTES)
+#define CENI_CODED_RUNS(rows) (CENI_CODED_B_BYTES(rows) / 2 / CENI_CODED_RUN)
+#define CENI_CODED_SHARED(rows)                                                                    \
+    (CENI_CODED_STAGES(rows) *                                                                     \
+         (CENI_CODED_A_BYTES(rows) + CENI_CODED_RUNS(rows) * CENI_CODED_RUN_BYTES) +               \
+     2 * CENI_CODED_B_BYTES(rows))
 
 /* Stages of a wgmma kernel whose tiles have `cols` columns, and its shared bytes. */
 #define CENI_WGMMA_STAGES(cols)      ((cols) == 256 ? 4 : 6)

@@ -7,9 +7,9 @@
 // is read. Elements become FP32 and are rounded to A's type as the codec does it
 // (src/kernels/codec.c); what lies behind the last is 0, whatever it decodes to.
 //
-// cen_product_coded makes tiles of 128 x 128 as cen_product_mma does. cen_product_coded16 makes
-// tiles of 16 x 32, which the warps of a block share along the sum, an eighth each: few rows leave
-// only the columns to make blocks of, and what takes time is to read B.
+// cen_product_coded makes tiles of 128 x 128 as cen_product_mma does; cen_product_coded64 and
+// cen_product_coded16 of 64 and 16 x 32, whose sum the warps of a block share, in slices: few rows
+// leave only the columns to make blocks of, and what takes time is to read B and to decode it.
 
 #include "kernels/codec.h"
 #include "kernels/product_mma.cuh"
@@ -175,11 +175,11 @@ __device__ __forceinline__ void expand_eight(const run_scales &scales, uint32_t 
 // How an encoded B gets into shared memory. ALONG: its rows lie along the sum. `stage` has the
 // values of all runs, then their metadata, of which two runs share a word and each has a copy, then
 // scales.
-template <bool BF16, bool ALONG, bool FEW> struct coded_tile {
+template <bool BF16, bool ALONG, uint32_t ROWS> struct coded_tile {
     enum : uint32_t {
-        COLS = CENI_CODED_COLS(FEW),
-        SLICES = CENI_CODED_SLICES(FEW),
-        RUNS = CENI_CODED_RUNS(FEW),
+        COLS = CENI_CODED_COLS(ROWS),
+        SLICES = CENI_CODED_SLICES(ROWS),
+        RUNS = CENI_CODED_RUNS(ROWS),
         RUN = CENI_CODED_RUN,
         DEPTH = ROW_BYTES / 2,
         LENGTH = DEPTH * SLICES
@@ -305,59 +305,73 @@ template <bool BF16, bool ALONG, bool FEW> struct coded_tile {
     }
 };
 
-// Sums that the warps of a block share go out from the first warp's stage. All else there is read.
-__device__ __forceinline__ void add_slices(unsigned char *shared) {
-    float *sums = (float *)shared;
+// Which part of a tile a warp has: of those of a slice, GROUPS, each multiplies COUNT times 16
+// rows.
+template <uint32_t ROWS> struct coded_warp {
+    enum : uint32_t {
+        SLICES = CENI_CODED_SLICES(ROWS),
+        GROUPS = CENI_TILE_THREADS / 32 / SLICES,
+        ACROSS = CENI_CODED_COLS(ROWS) / 32,
+        COUNT = ROWS / 16 * ACROSS / GROUPS
+    };
+    uint32_t slice, row, col;
+
+    __device__ __forceinline__ coded_warp() {
+        uint32_t warp = threadIdx.x / 32, group = warp % GROUPS;
+        slice = warp / GROUPS;
+        row = group / ACROSS * (COUNT * 16), col = group % ACROSS * 32;
+    }
+};
+
+// Sums of all slices, into the stages of the first one's warps.
+template <uint32_t ROWS> __device__ __forceinline__ void add_slices(float *stages) {
+    constexpr uint32_t GROUPS = coded_warp<ROWS>::GROUPS, STAGE = CENI_STAGE_BYTES / 4;
 #pragma unroll
-    for (uint32_t i = threadIdx.x; i < 16 * 32; i += CENI_TILE_THREADS) {
-        uint32_t at = i / 32 * CENI_STAGE_STRIDE + i % 32;
-        float sum = sums[at];
-        for (uint32_t warp = 1; warp < CENI_TILE_THREADS / 32; warp++) {
-            sum += sums[warp * (CENI_STAGE_BYTES / 4) + at];
+    for (uint32_t i = threadIdx.x; i < GROUPS * 16 * 32; i += CENI_TILE_THREADS) {
+        float *at = stages + i / 512 * STAGE + i % 512 / 32 * CENI_STAGE_STRIDE + i % 32, sum = *at;
+        for (uint32_t slice = 1; slice < CENI_CODED_SLICES(ROWS); slice++) {
+            sum += at[slice * GROUPS * STAGE];
         }
-        sums[at] = sum;
+        *at = sum;
     }
 }
 
-template <typename T, bool FEW>
+template <typename T, uint32_t ROWS>
 __device__ __forceinline__ void finish_coded(const args &p, place tile,
-                                             const float sums[FEW ? 1 : 4][4][4],
+                                             const float sums[coded_warp<ROWS>::COUNT][4][4],
                                              unsigned char *shared) {
-    uint32_t warp = threadIdx.x / 32, row = tile.row * CENI_CODED_ROWS(FEW);
-    uint32_t col = tile.col * CENI_CODED_COLS(FEW);
-    float *stage = (float *)(shared + warp * CENI_STAGE_BYTES);
-    if constexpr (FEW) {
-        stage_sums<T, 1>(stage, sums, 0);
-        __syncthreads();
-        add_slices(shared);
-        __syncthreads();
-        if (warp == 0) {
-            finish_stage<false>(p, stage, row, col);
-        }
-    } else {
+    coded_warp<ROWS> warp;
+    float *stage = (float *)(shared + threadIdx.x / 32 * CENI_STAGE_BYTES);
 #pragma unroll 1 // what finishes is there once
-        for (uint32_t i = 0; i < 4; i++) {
-            stage_sums<T, 4>(stage, sums, i);
-            finish_stage<false>(p, stage, row + warp / 4 * 64 + i * 16, col + warp % 4 * 32);
+    for (uint32_t i = 0; i < warp.COUNT; i++) {
+        stage_sums<T, warp.COUNT>(stage, sums, i);
+        if (warp.SLICES > 1) {
+            __syncthreads();
+            add_slices<ROWS>((float *)shared);
+            __syncthreads();
+        }
+        if (warp.slice == 0) {
+            finish_stage<false>(p, stage, tile.row * ROWS + warp.row + i * 16,
+                                tile.col * CENI_CODED_COLS(ROWS) + warp.col);
         }
     }
 }
 
-template <typename T, bool A_ALONG, bool B_ALONG, bool FEW>
+template <typename T, bool A_ALONG, bool B_ALONG, uint32_t ROWS>
 __device__ __forceinline__ void product_coded(const args &p, const ceni_codec_job &w) {
-    constexpr uint32_t STAGES = CENI_CODED_STAGES, ROWS = CENI_CODED_ROWS(FEW);
-    constexpr uint32_t COLS = CENI_CODED_COLS(FEW), SLICES = CENI_CODED_SLICES(FEW);
-    constexpr uint32_t A_BYTES = CENI_CODED_A_BYTES(FEW), B_BYTES = CENI_CODED_B_BYTES(FEW);
-    constexpr uint32_t CODED = CENI_CODED_RUNS(FEW) * CENI_CODED_RUN_BYTES;
+    constexpr uint32_t STAGES = CENI_CODED_STAGES(ROWS), COLS = CENI_CODED_COLS(ROWS);
+    constexpr uint32_t SLICES = CENI_CODED_SLICES(ROWS), COUNT = coded_warp<ROWS>::COUNT;
+    constexpr uint32_t A_BYTES = CENI_CODED_A_BYTES(ROWS), B_BYTES = CENI_CODED_B_BYTES(ROWS);
+    constexpr uint32_t CODED = CENI_CODED_RUNS(ROWS) * CENI_CODED_RUN_BYTES;
     extern __shared__ __align__(1024) unsigned char dynamic[];
     unsigned char *decoded = dynamic + STAGES * A_BYTES, *coded = decoded + 2 * B_BYTES;
     place tile = place_of(blockIdx.x, tiles_of(p.m, ROWS), tiles_of(p.n, COLS));
     mma_tile<T, A_ALONG, ROWS, SLICES> a = mma_tile_a<T, A_ALONG, ROWS, SLICES>(p, tile);
-    coded_tile<T::IS_BF16, B_ALONG, FEW> b = {w, tile.col * COLS, p.n, p.k,
-                                              (p.wide & CENI_WIDE_B) != 0};
-    float sums[FEW ? 1 : 4][4][4] = {};
-    uint32_t tiles = tiles_of(p.k, ROW_BYTES / 2 * SLICES), warp = threadIdx.x / 32;
-    uint32_t slice = FEW ? warp : 0, row = FEW ? 0 : warp / 4 * 64, col = FEW ? 0 : warp % 4 * 32;
+    coded_tile<T::IS_BF16, B_ALONG, ROWS> b = {w, tile.col * COLS, p.n, p.k,
+                                               (p.wide & CENI_WIDE_B) != 0};
+    float sums[COUNT][4][4] = {};
+    uint32_t tiles = tiles_of(p.k, ROW_BYTES / 2 * SLICES);
+    coded_warp<ROWS> warp;
 #pragma unroll 1
     for (uint32_t t = 0; t < STAGES - 1; t++) {
         if (t < tiles) {
@@ -385,31 +399,33 @@ __device__ __forceinline__ void product_coded(const args &p, const ceni_codec_jo
         }
         uint32_t now_a = shared_address(dynamic) + t % STAGES * A_BYTES;
         uint32_t now_b = shared_address(decoded) + t % 2 * B_BYTES;
-        multiply_slice<T, A_ALONG, B_ALONG, FEW ? 1 : 4, ROWS, COLS>(
-            sums, now_a + slice * (A_BYTES / SLICES), now_b + slice * (B_BYTES / SLICES), row, col,
-            slice);
+        multiply_slice<T, A_ALONG, B_ALONG, COUNT, ROWS, COLS>(
+            sums, now_a + warp.slice * (A_BYTES / SLICES), now_b + warp.slice * (B_BYTES / SLICES),
+            warp.row, warp.col, warp.slice);
     }
     copies_wait<0>();
     __syncthreads();
-    finish_coded<T, FEW>(p, place_of(block_again(), tiles_of(p.m, ROWS), tiles_of(p.n, COLS)), sums,
-                         dynamic);
+    finish_coded<T, ROWS>(p, place_of(block_again(), tiles_of(p.m, ROWS), tiles_of(p.n, COLS)),
+                          sums, dynamic);
 }
 
 } // namespace product
 
-#define CENI_CODED(name, type, a_along, b_along, few)                                              \
+#define CENI_CODED(name, type, a_along, b_along, rows)                                             \
     extern "C" __global__ void __launch_bounds__(CENI_TILE_THREADS, 2) cen_product_##name(         \
         const __grid_constant__ ceni_product_args p, const __grid_constant__ ceni_codec_job w) {   \
-        product::product_coded<product::type, a_along, b_along, few>(p, w);                        \
+        product::product_coded<product::type, a_along, b_along, rows>(p, w);                       \
     }
-#define CENI_CODED_LAYOUTS(name, type, few)                                                        \
-    CENI_CODED(name##_nn, type, true, false, few)                                                  \
-    CENI_CODED(name##_nt, type, true, true, few)                                                   \
-    CENI_CODED(name##_tn, type, false, false, few)                                                 \
-    CENI_CODED(name##_tt, type, false, true, few)
-CENI_CODED_LAYOUTS(coded_bf16, bf16, false)
-CENI_CODED_LAYOUTS(coded_fp16, fp16, false)
-CENI_CODED_LAYOUTS(coded16_bf16, bf16, true)
-CENI_CODED_LAYOUTS(coded16_fp16, fp16, true)
+#define CENI_CODED_LAYOUTS(name, type, rows)                                                       \
+    CENI_CODED(name##_nn, type, true, false, rows)                                                 \
+    CENI_CODED(name##_nt, type, true, true, rows)                                                  \
+    CENI_CODED(name##_tn, type, false, false, rows)                                                \
+    CENI_CODED(name##_tt, type, false, true, rows)
+CENI_CODED_LAYOUTS(coded_bf16, bf16, 128)
+CENI_CODED_LAYOUTS(coded_fp16, fp16, 128)
+CENI_CODED_LAYOUTS(coded64_bf16, bf16, 64)
+CENI_CODED_LAYOUTS(coded64_fp16, fp16, 64)
+CENI_CODED_LAYOUTS(coded16_bf16, bf16, 16)
+CENI_CODED_LAYOUTS(coded16_fp16, fp16, 16)
 #undef CENI_CODED_LAYOUTS
 #undef CENI_CODED

@@ -71,6 +71,8 @@ const ceni_kernel ceni_kernels[] = {
     LAYOUTS(MAPPED, "cen_product_wgmma_pair_fp16")
     LAYOUTS(CODED, "cen_product_coded_bf16")
     LAYOUTS(CODED, "cen_product_coded_fp16")
+    LAYOUTS(CODED, "cen_product_coded64_bf16")
+    LAYOUTS(CODED, "cen_product_coded64_fp16")
     LAYOUTS(CODED, "cen_product_coded16_bf16")
     LAYOUTS(CODED, "cen_product_coded16_fp16")
     CONV("cen_conv_fp32")

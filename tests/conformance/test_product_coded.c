@@ -196,11 +196,12 @@ static void large_shapes_are_exact(void **state) {
 /* Runs one product, by each kernel, and reads D back. */
 static void run_each(const fixture *f, arena *a, const trial *t, operands *o, const cen_product *p,
                      void (*look)(const trial *t, const operands *o)) {
-    static const char *const names[] = {"cen_product_coded_bf16_nt", "cen_product_coded16_bf16_nt",
-                                        "cen_product_coded_fp16_nt", "cen_product_coded16_fp16_nt"};
-    for (int i = 0; i < (kernels_differ(f) ? 2 : 1); i++) {
+    static const char *const names[] = {
+        "cen_product_coded_bf16_nt", "cen_product_coded64_bf16_nt", "cen_product_coded16_bf16_nt",
+        "cen_product_coded_fp16_nt", "cen_product_coded64_fp16_nt", "cen_product_coded16_fp16_nt"};
+    for (int i = 0; i < (kernels_differ(f) ? 3 : 1); i++) {
         cen_product product = *p;
-        product.kernel = names[i + (t->in == CEN_FP16 ? 2 : 0)];
+        product.kernel = names[i + (t->in == CEN_FP16 ? 3 : 0)];
         prepare_result(a, t, o);
         cen_status status = cen_product_run(a->device, &product, 0);
         skip_without_kernels(status);
@@ -321,28 +322,41 @@ static void any_metadata_is_safe(void **state) {
     }
 }
 
-/* Small tiles first for few rows; a dense kernel is none of them. */
+/* Of few rows small tiles are first, that more multiprocessors have one; a dense kernel is none of
+ * those. */
 static void kernels_are_listed(void **state) {
+    static const struct {
+        uint64_t m, n;
+        const char *names[3];
+    } cases[] = {{16, 960, {"coded16", "coded64", "coded"}},
+                 {17, 960, {"coded64", "coded16", "coded"}},
+                 {128, 512, {"coded64", "coded", "coded16"}},
+                 {300, 640, {"coded", "coded64", "coded16"}}};
     cen_device *d = ((fixture *)*state)->device;
+    uint32_t multiprocessors = d->multiprocessors;
     arena a = arena_make(d);
     cen_codec codec = {.format = CEN_CODEC_INT4, .granularity = CEN_CODEC_GROUP, .group = 64};
-    trial t = plain_trial(64, 96, 300, 1);
-    t.transpose_b = true;
-    for (int i = 0; i < 2; i++, t.m++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cen_product_kernel kernels[4];
         size_t count = 0;
+        trial t = plain_trial(cases[i].m, cases[i].n, 20, 1);
+        t.transpose_b = true;
         operands o = operands_make(&a, &t);
         weight w = weight_random(&a, &t, &codec, &o.b);
         cen_product p = coded_product(&t, &o, &w);
-        OK(cen_product_list(d, &p, kernels, 4, &count));
-        assert_int_equal(count, 2);
-        assert_string_equal(kernels[i].name, "cen_product_coded16_bf16_nt");
-        assert_string_equal(kernels[!i].name, "cen_product_coded_bf16_nt");
-        assert_int_equal(kernels[i].tile[0], 16);
-        assert_int_equal(kernels[i].tile[1], 32);
-        assert_int_equal(kernels[i].tile[2], 256);
-        assert_int_equal(kernels[i].blocks, (4 + i) * 3);
-        assert_int_equal(kernels[!i].blocks, 1);
+        d->multiprocessors = 30;
+        cen_status status = cen_product_list(d, &p, kernels, 4, &count);
+        d->multiprocessors = multiprocessors;
+        OK(status);
+        assert_int_equal(count, 3);
+        for (int j = 0; j < 3; j++) {
+            char name[64];
+            snprintf(name, sizeof name, "cen_product_%s_bf16_nt", cases[i].names[j]);
+            assert_string_equal(kernels[j].name, name);
+            assert_int_equal(kernels[j].blocks,
+                             (t.m + kernels[j].tile[0] - 1) / kernels[j].tile[0] *
+                                 ((t.n + kernels[j].tile[1] - 1) / kernels[j].tile[1]));
+        }
         suite_log_reset();
         p.kernel = "cen_product_mma_bf16_nt";
         FAILS(CEN_ERR_NOT_FOUND, cen_product_run(d, &p, 0));
