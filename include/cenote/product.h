@@ -57,8 +57,9 @@ typedef enum cen_activation {
  * where, and b its rows and columns as they lie, transposed or not, and the type it is multiplied
  * in, A's: BF16 or FP16. The result is that of B decoded to FP32 and rounded to this type, which is
  * done on the way into shared memory: decoded it lies nowhere. INT8, INT4, FP8 and 2:4, with and
- * without zero points, of any granularity. As of cen_codec_decode_async scales lie at multiples of
- * 4 and 2:4 values of 16 bits at multiples of 2, and metadata is not checked. */
+ * without zero points, of any granularity, save that blocks are 1, a power of two from 16 on, or
+ * all columns wide. As of cen_codec_decode_async scales lie at multiples of 4, values of 16 bits at
+ * multiples of 2, and metadata is not checked. */
 typedef struct cen_product {
     size_t size; /* sizeof(cen_product) */
     cen_matrix a, b, d;

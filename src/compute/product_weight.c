@@ -16,6 +16,14 @@ static cen_status check_format(const cen_product *p) {
                          "product: B is of codec %s, which no kernel of products decodes",
                          cen_codec_format_name(format));
     }
+    uint32_t cols = p->b_codec->block_cols;
+    bool power = cols >= CENI_CODED_RUN && !(cols & (cols - 1));
+    if (cols > 1 && cols < p->b.cols && !power) {
+        return ceni_fail(CEN_ERR_UNSUPPORTED,
+                         "product: B has blocks of %u columns; 1, powers of two from 16 on and all "
+                         "are there",
+                         cols);
+    }
     return CEN_OK;
 }
 

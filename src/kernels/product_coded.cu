@@ -28,56 +28,64 @@ __device__ __forceinline__ uint32_t bits_of(const ceni_codec_job &w) {
     return w.kind <= CENI_CODEC_BF16 ? 16 : w.kind == CENI_CODEC_INT4 ? 4 : 8;
 }
 
-// Whether 16 neighbours from a multiple of 16 on have one scale.
-__device__ __forceinline__ bool one_scale(const ceni_codec_job &w) {
-    return w.unit_cols >= w.cols || w.unit_cols % CENI_CODED_RUN == 0;
+// Units are all columns wide, or a power of two: no division is needed to find one in a row, nor to
+// find the row of units, save of blocks.
+__device__ __forceinline__ uint32_t unit_shift(const ceni_codec_job &w) {
+    return w.unit_cols >= w.cols ? 31 : 31 - (uint32_t)__clz((int)w.unit_cols);
 }
 
-__device__ __forceinline__ uint64_t unit_of(const ceni_codec_job &w, uint32_t row, uint32_t col) {
-    uint32_t rows = (uint32_t)w.unit_rows, cols = (uint32_t)w.unit_cols;
-    return (rows == 1 ? row : row / rows) * w.units_across + (cols == 1 ? col : col / cols);
+__device__ __forceinline__ uint64_t unit_of(const ceni_codec_job &w, uint32_t shift, uint32_t row,
+                                            uint32_t col) {
+    uint32_t rows = (uint32_t)w.unit_rows;
+    uint32_t band = rows == 1 ? row : w.unit_rows >= w.rows ? 0 : row / rows;
+    return band * w.units_across + (col >> shift);
 }
 
-// Scales and zero points of a run: of one unit, or each of its own.
+// Scales and zero points of a run: of one unit, as units are whole runs wide, or each of its own, as
+// they are a column wide.
 struct run_scales {
-    const ceni_codec_job &w;
-    uint32_t row, col, count;
-    bool same;
-    float s;
-    int32_t z;
+    float s, z;
+    const float *each; // nullptr: there is one
+    const int8_t *zeros;
+    uint32_t count;
 
-    __device__ __forceinline__ run_scales(const ceni_codec_job &weight, uint32_t r, uint32_t c,
-                                          uint32_t n, float copied)
-        : w(weight), row(r), col(c), count(n) {
-        same = !has(w, CENI_CODEC_SCALED) || one_scale(w);
-        s = has(w, CENI_CODEC_SCALED) ? copied : 1;
-        z = same && count && has(w, CENI_CODEC_ASYMMETRIC) ? zero(0) : 0;
-    }
-
-    __device__ __forceinline__ int32_t zero(uint32_t i) const {
-        return ((const int8_t *)w.zeros)[unit_of(w, row, col + i)];
-    }
-
-    // Of what is behind the row's last element: something finite, which is not used.
-    __device__ __forceinline__ void at(uint32_t i, float *scale, int32_t *point) const {
-        *scale = s, *point = z;
-        if (!same) {
-            bool there = i < count;
-            *scale = there ? ((const float *)w.scales)[unit_of(w, row, col + i)] : 0;
-            *point = there && has(w, CENI_CODEC_ASYMMETRIC) ? zero(i) : 0;
+    __device__ __forceinline__ run_scales(const ceni_codec_job &w, uint32_t shift, uint32_t row,
+                                          uint32_t col, uint32_t n, float copied)
+        : s(1), z(0), each(nullptr), zeros(nullptr), count(n) {
+        bool asymmetric = has(w, CENI_CODEC_ASYMMETRIC);
+        if (!has(w, CENI_CODEC_SCALED)) {
+            return;
         }
+        s = copied;
+        if (n && (asymmetric || w.unit_cols == 1)) {
+            uint64_t unit = unit_of(w, shift, row, col);
+            zeros = asymmetric ? (const int8_t *)w.zeros + unit : nullptr;
+            if (w.unit_cols == 1) {
+                each = (const float *)w.scales + unit;
+            } else {
+                z = (float)*zeros;
+            }
+        }
+    }
+
+    // What the i-th is by its own scale; something finite behind the row's last.
+    __device__ __forceinline__ float by_own(float v, uint32_t i) const {
+        if (i >= count) {
+            return 0;
+        }
+        return (zeros ? v - (float)zeros[i] : v) * each[i];
     }
 };
 
 // The i-th byte of a word, its sign bit turned, as a whole number: with 2^23 for an exponent.
-__device__ __forceinline__ float whole_of(uint32_t turned, uint32_t i, int32_t z) {
+__device__ __forceinline__ float whole_of(uint32_t turned, uint32_t i, float z) {
     uint32_t bits = __byte_perm(turned, 0x4B000000u, 0x7650u | i);
-    return __uint_as_float(bits) - (8388736.0f + (float)z); // 2^23 + 128
+    return __uint_as_float(bits) - (8388736.0f + z); // 2^23 + 128
 }
 
-__device__ __forceinline__ float nibble_of(uint32_t turned, uint32_t i, int32_t z) {
+__device__ __forceinline__ float nibble_of(uint32_t turned, uint32_t i, float z) {
     uint32_t bits = (turned >> 4 * i & 15) | 0x4B000000u;
-    return __uint_as_float(bits) - (8388616.0f + (float)z); // 2^23 + 8
+    return __uint_as_float(bits) - (8388616.0f + z); // 2^23 + 8
 }
 
 // The i-th and next byte of a word, as the upper bytes of halves.
@@ -107,65 +115,74 @@ __device__ __forceinline__ void two_e4m3(uint32_t word, uint32_t i, float v[2]) 
 #endif
 }
 
-// Eight neighbours, the first of which is the i-th of the run, as halves in four words.
+// Eight neighbours, of which the first is the run's `first`-th, as halves in four words.
 template <bool BF16>
-__device__ __forceinline__ void decode_eight(const run_scales &scales, uint32_t first,
-                                             const uint32_t codes[2], uint32_t to[4]) {
-    uint32_t kind = scales.w.kind;
+__device__ __forceinline__ void decode_eight(uint32_t kind, const run_scales &scales,
+                                             uint32_t first, const uint32_t codes[2],
+                                             uint32_t to[4]) {
+    float v[8];
+    if (kind == CENI_CODEC_INT8) {
 #pragma unroll
-    for (uint32_t k = 0; k < 4; k++) { // two at a time
-        uint32_t word = codes[k / 2], i = k % 2 * 2;
-        float v[2], s[2];
-        int32_t z[2];
-        scales.at(first + 2 * k, &s[0], &z[0]);
-        scales.at(first + 2 * k + 1, &s[1], &z[1]);
-        if (kind == CENI_CODEC_INT8) {
-            v[0] = whole_of(word ^ 0x80808080u, i, z[0]);
-            v[1] = whole_of(word ^ 0x80808080u, i + 1, z[1]);
-        } else if (kind == CENI_CODEC_INT4) {
-            v[0] = nibble_of(codes[0] ^ 0x88888888u, 2 * k, z[0]);
-            v[1] = nibble_of(codes[0] ^ 0x88888888u, 2 * k + 1, z[1]);
-        } else if (kind == CENI_CODEC_E5M2) {
-            two_e5m2(word, i, v);
-        } else {
-            two_e4m3(word, i, v);
+        for (uint32_t k = 0; k < 8; k++) {
+            v[k] = whole_of(codes[k / 4] ^ 0x80808080u, k % 4, scales.z);
         }
-        to[k] = halves_of<BF16>(v[0] * s[0], v[1] * s[1]);
+    } else if (kind == CENI_CODEC_INT4) {
+#pragma unroll
+        for (uint32_t k = 0; k < 8; k++) {
+            v[k] = nibble_of(codes[0] ^ 0x88888888u, k, scales.z);
+        }
+    } else if (kind == CENI_CODEC_E5M2) {
+#pragma unroll
+        for (uint32_t k = 0; k < 8; k += 2) {
+            two_e5m2(codes[k / 4], k % 4, v + k);
+        }
+    } else {
+#pragma unroll
+        for (uint32_t k = 0; k < 8; k += 2) {
+            two_e4m3(codes[k / 4], k % 4, v + k);
+        }
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < 8; k++) {
+        v[k] = scales.each ? scales.by_own(v[k], first + k) : v[k] * scales.s;
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < 4; k++) {
+        to[k] = halves_of<BF16>(v[2 * k], v[2 * k + 1]);
     }
 }
 
-// The two that are kept of four, the first in the low half.
+// The two that are kept of the run's group-th four, the first in the low half.
 template <bool BF16>
-__device__ __forceinline__ uint32_t kept_pair(const run_scales &scales, const uint32_t codes[4],
-                                              uint32_t group, uint32_t first, uint32_t second) {
-    uint32_t kind = scales.w.kind, word = codes[group];
+__device__ __forceinline__ uint32_t kept_pair(uint32_t kind, const run_scales &scales,
+                                              uint32_t group, const uint32_t codes[2],
+                                              uint32_t first, uint32_t second) {
+    uint32_t word = codes[group % 2];
     if (kind == CENI_CODEC_INT8) {
-        float s[2];
-        int32_t z[2];
-        scales.at(group * 4 + first, &s[0], &z[0]);
-        scales.at(group * 4 + second, &s[1], &z[1]);
-        uint32_t bytes = codes[group / 2] ^ 0x80808080u, i = group % 2 * 2;
-        return halves_of<BF16>(whole_of(bytes, i, z[0]) * s[0],
-                               whole_of(bytes, i + 1, z[1]) * s[1]);
+        uint32_t bytes = codes[0] ^ 0x80808080u, i = group % 2 * 2;
+        float a = whole_of(bytes, i, scales.z), b = whole_of(bytes, i + 1, scales.z);
+        a = scales.each ? scales.by_own(a, group * 4 + first) : a * scales.s;
+        b = scales.each ? scales.by_own(b, group * 4 + second) : b * scales.s;
+        return halves_of<BF16>(a, b);
     }
     if (kind == (BF16 ? CENI_CODEC_BF16 : CENI_CODEC_FP16)) {
         return word;
     }
-    return BF16
-               ? halves_of<BF16>(float_of_f16((uint16_t)word), float_of_f16((uint16_t)(word >> 16)))
-               : halves_of<BF16>(__uint_as_float(word << 16), __uint_as_float(word & 0xFFFF0000u));
+    uint16_t low = (uint16_t)word, high = (uint16_t)(word >> 16);
+    return BF16 ? halves_of<BF16>(float_of_f16(low), float_of_f16(high))
+                : halves_of<BF16>(__uint_as_float(word << 16), __uint_as_float(word & 0xFFFF0000u));
 }
 
-// Two groups of four from `group` on, zeros where nothing was kept; of indices that are the same
-// the second counts.
+// Two groups of four from the run's `group`-th on, zeros where nothing was kept; of indices that
+// are the same the second counts.
 template <bool BF16>
-__device__ __forceinline__ void expand_eight(const run_scales &scales, uint32_t group,
-                                             const uint32_t codes[4], uint32_t nibbles,
-                                             uint32_t to[4]) {
+__device__ __forceinline__ void expand_eight(uint32_t kind, const run_scales &scales,
+                                             uint32_t group, const uint32_t codes[2],
+                                             uint32_t nibbles, uint32_t to[4]) {
 #pragma unroll
     for (uint32_t g = 0; g < 2; g++) {
         uint32_t nibble = nibbles >> 4 * (group + g), first = nibble & 3, second = nibble >> 2 & 3;
-        uint32_t pair = kept_pair<BF16>(scales, codes, group + g, first, second);
+        uint32_t pair = kept_pair<BF16>(kind, scales, group + g, codes, first, second);
         uint64_t low = first == second ? 0 : pair & 0xFFFFu, high = pair >> 16;
         uint64_t four = low << 16 * first | high << 16 * second;
         to[2 * g] = (uint32_t)four, to[2 * g + 1] = (uint32_t)(four >> 32);
@@ -186,6 +203,7 @@ template <bool BF16, bool ALONG, uint32_t ROWS> struct coded_tile {
     };
     const ceni_codec_job &w;
     uint32_t first, end, depth; // columns of B as it is multiplied; the sum's length
+    uint32_t shift;
     bool wide;
 
     struct run {
@@ -254,8 +272,8 @@ template <bool BF16, bool ALONG, uint32_t ROWS> struct coded_tile {
                 uint32_t at = r.col / 16 % 2 * 2; // rows have whole words of 16 bits
                 word[at] = metadata[at], word[at + 1] = metadata[at + 1];
             }
-            if (has(w, CENI_CODEC_SCALED) && one_scale(w)) {
-                const float *scale = bytes ? scales + unit_of(w, r.row, r.col) : scales;
+            if (has(w, CENI_CODEC_SCALED) && w.unit_cols != 1) {
+                const float *scale = bytes ? scales + unit_of(w, shift, r.row, r.col) : scales;
                 copy_4(shared_address(word + RUNS * 4), scale, bytes != 0);
             }
         }
@@ -272,31 +290,30 @@ template <bool BF16, bool ALONG, uint32_t ROWS> struct coded_tile {
 
     __device__ __forceinline__ void decode(unsigned char *to, const unsigned char *stage,
                                            uint32_t tile) const {
+        uint32_t each = run_bytes() / 2;
+        bool sparse = has(w, CENI_CODEC_SPARSE);
 #pragma unroll 1
         for (uint32_t i = 0; i < RUNS / CENI_TILE_THREADS; i++) {
             uint32_t id = threadIdx.x + i * CENI_TILE_THREADS;
             run r = run_of(id, tile);
-            const unsigned char *word = stage + RUNS * RUN + id * 4;
-            uint4 q = *(const uint4 *)(stage + id * RUN);
-            const uint32_t codes[4] = {q.x, q.y, q.z, q.w};
-            uint32_t nibbles = *(const uint32_t *)word >> r.col / RUN % 2 * 16;
-            run_scales scales(w, r.row, r.col, r.count, *(const float *)(word + RUNS * 4));
+            const unsigned char *from = stage + id * RUN, *word = stage + RUNS * RUN + id * 4;
+            uint32_t nibbles = sparse ? *(const uint32_t *)word >> r.col / RUN % 2 * 16 : 0;
+            run_scales scales(w, shift, r.row, r.col, r.count, *(const float *)(word + RUNS * 4));
 #pragma unroll
             for (uint32_t half = 0; half < 2; half++) {
+                const uint32_t *at = (const uint32_t *)(from + half * each);
+                const uint32_t codes[2] = {at[0], each == 8 ? at[1] : 0};
                 uint32_t v[4];
-                if (has(w, CENI_CODEC_SPARSE)) {
-                    expand_eight<BF16>(scales, half * 2, codes, nibbles, v);
+                if (sparse) {
+                    expand_eight<BF16>(w.kind, scales, half * 2, codes, nibbles, v);
                 } else {
-                    bool four = w.kind == CENI_CODEC_INT4;
-                    const uint32_t eight[2] = {four ? codes[half] : codes[half * 2],
-                                               codes[half * 2 + 1]};
-                    decode_eight<BF16>(scales, half * 8, eight, v);
+                    decode_eight<BF16>(w.kind, scales, half * 8, codes, v);
                 }
                 if (r.count < RUN) {
 #pragma unroll
                     for (uint32_t k = 0; k < 4; k++) {
-                        uint32_t at = half * 8 + 2 * k;
-                        v[k] = at >= r.count ? 0 : at + 1 == r.count ? v[k] & 0xFFFFu : v[k];
+                        uint32_t one = half * 8 + 2 * k;
+                        v[k] = one >= r.count ? 0 : one + 1 == r.count ? v[k] & 0xFFFFu : v[k];
                     }
                 }
                 store(to, r, half, v);
@@ -367,41 +384,35 @@ __device__ __forceinline__ void product_coded(const args &p, const ceni_codec_jo
     unsigned char *decoded = dynamic + STAGES * A_BYTES, *coded = decoded + 2 * B_BYTES;
     place tile = place_of(blockIdx.x, tiles_of(p.m, ROWS), tiles_of(p.n, COLS));
     mma_tile<T, A_ALONG, ROWS, SLICES> a = mma_tile_a<T, A_ALONG, ROWS, SLICES>(p, tile);
-    coded_tile<T::IS_BF16, B_ALONG, ROWS> b = {w, tile.col * COLS, p.n, p.k,
+    coded_tile<T::IS_BF16, B_ALONG, ROWS> b = {w, tile.col * COLS, p.n, p.k, unit_shift(w),
                                                (p.wide & CENI_WIDE_B) != 0};
     float sums[COUNT][4][4] = {};
     uint32_t tiles = tiles_of(p.k, ROW_BYTES / 2 * SLICES);
     coded_warp<ROWS> warp;
+    // A stage is copied STAGES - 2 turns before it is decoded, and multiplied a turn later.
 #pragma unroll 1
-    for (uint32_t t = 0; t < STAGES - 1; t++) {
-        if (t < tiles) {
-            a.load(dynamic + t * A_BYTES, t);
-            b.fetch(coded + t * CODED, t);
+    for (int32_t t = 2 - (int32_t)STAGES; t <= (int32_t)tiles; t++) {
+        uint32_t now = (uint32_t)t, next = now + STAGES - 2;
+        if (t >= 0) {
+            copies_wait<STAGES - 3>();
+            __syncthreads(); // what is multiplied now is there; what was before is not read now
         }
-        copies_commit();
-    }
-    copies_wait<STAGES - 2>();
-    if (tiles) {
-        b.decode(decoded, coded, 0);
-    }
-#pragma unroll 1
-    for (uint32_t t = 0; t < tiles; t++) {
-        uint32_t next = t + STAGES - 1;
-        copies_wait<STAGES - 3>();
-        __syncthreads(); // A is there, and B decoded; nobody reads the stages before any more
         if (next < tiles) {
             a.load(dynamic + next % STAGES * A_BYTES, next);
             b.fetch(coded + next % STAGES * CODED, next);
         }
         copies_commit();
-        if (t + 1 < tiles) {
-            b.decode(decoded + (t + 1) % 2 * B_BYTES, coded + (t + 1) % STAGES * CODED, t + 1);
+        if (now < tiles) {
+            b.decode(decoded + now % 2 * B_BYTES, coded + now % STAGES * CODED, now);
         }
-        uint32_t now_a = shared_address(dynamic) + t % STAGES * A_BYTES;
-        uint32_t now_b = shared_address(decoded) + t % 2 * B_BYTES;
-        multiply_slice<T, A_ALONG, B_ALONG, COUNT, ROWS, COLS>(
-            sums, now_a + warp.slice * (A_BYTES / SLICES), now_b + warp.slice * (B_BYTES / SLICES),
-            warp.row, warp.col, warp.slice);
+        if (t > 0) {
+            uint32_t then = now - 1;
+            uint32_t at_a = shared_address(dynamic) + then % STAGES * A_BYTES;
+            uint32_t at_b = shared_address(decoded) + then % 2 * B_BYTES;
+            multiply_slice<T, A_ALONG, B_ALONG, COUNT, ROWS, COLS>(
+                sums, at_a + warp.slice * (A_BYTES / SLICES),
+                at_b + warp.slice * (B_BYTES / SLICES), warp.row, warp.col, warp.slice);
+        }
     }
     copies_wait<0>();
     __syncthreads();

@@ -28,7 +28,7 @@ static cen_codec codec_of(int number) {
     } else if (units == 3) {
         c.granularity = CEN_CODEC_BLOCK;
         c.block_rows = 1 + (uint32_t)below(40);
-        c.block_cols = below(2) ? 16 * (1 + (uint32_t)below(3)) : 1 + (uint32_t)below(40);
+        c.block_cols = below(3) ? 16u << below(3) : below(2) ? 1 : 65536;
     } else if (units == 7 && fp8) {
         c.granularity = CEN_CODEC_UNSCALED;
     } else {
@@ -379,6 +379,8 @@ typedef struct refusal {
 SPOIL(two_places, p->b.data = 4096)
 SPOIL(no_codec, c->format = (cen_codec_format)99)
 SPOIL(no_group, c->group = 48)
+SPOIL(odd_blocks, c->granularity = CEN_CODEC_BLOCK; c->group = 0; c->block_rows = 3;
+      c->block_cols = 48)
 SPOIL(no_decoder, *c = (cen_codec){.format = CEN_CODEC_BF16})
 SPOIL(lossless, *c = (cen_codec){.format = CEN_CODEC_LOSSLESS_BF16})
 SPOIL(no_zeros, c->format = CEN_CODEC_FP8_E4M3; c->asymmetric = true)
@@ -403,6 +405,7 @@ static const refusal refusals[] = {
     {"codec.group is 48", CEN_ERR_INVALID, no_group},
     {"B is of codec bf16, which no kernel of products decodes", CEN_ERR_UNSUPPORTED, no_decoder},
     {"B is of codec lossless_bf16", CEN_ERR_UNSUPPORTED, lossless},
+    {"B has blocks of 48 columns", CEN_ERR_UNSUPPORTED, odd_blocks},
     {"codec.asymmetric is set, and fp8_e4m3", CEN_ERR_INVALID, no_zeros},
     {"parts.zeros has 0 bytes; 48 are needed", CEN_ERR_TRUNCATED, zeros_missing},
     {"parts.scales has 192 bytes; 288 are needed", CEN_ERR_TRUNCATED, more_scales},
