@@ -116,11 +116,22 @@ static uint64_t coded_time(const cen_device *device, const ceni_product_args *p,
     return (uint64_t)tiles_of(blocks_of(p, rows, cols), multiprocessors) * (cols + rows / 4);
 }
 
-static void add_coded(list *l, uint32_t rows, const char *bf16, const char *fp16) {
+/* The most shared memory that a block may have, 163 KiB or more counting as that: CUDA C++
+ * Programming Guide, "Technical Specifications per Compute Capability". */
+static uint32_t shared_most(const cen_device *device) {
+    uint32_t capability = device->compute_capability;
+    bool small = capability == 86 || capability == 89 || capability / 10 == 12;
+    return (small ? 99 : 163) << 10;
+}
+
+static void add_coded(const cen_device *device, list *l, uint32_t rows, const char *bf16,
+                      const char *fp16) {
     const uint32_t tile[3] = {rows, CENI_CODED_COLS(rows),
                               CENI_CODED_SLICES(rows) * (CENI_MMA_ROW_BYTES / 2)};
-    add(l, l->args->input == CEN_BF16 ? bf16 : fp16, tile, CENI_CODED_STAGES(rows),
-        CENI_TILE_THREADS, CENI_CODED_SHARED(rows));
+    if (CENI_CODED_SHARED(rows) <= shared_most(device)) {
+        add(l, l->args->input == CEN_BF16 ? bf16 : fp16, tile, CENI_CODED_STAGES(rows),
+            CENI_TILE_THREADS, CENI_CODED_SHARED(rows));
+    }
 }
 
 static void add_all_coded(const cen_device *device, list *l) {
@@ -136,13 +147,13 @@ static void add_all_coded(const cen_device *device, list *l) {
     }
     for (int i = 0; i < 3; i++) {
         if (rows[i] == CENI_SIMT_TILE) {
-            add_coded(l, rows[i], layout(l->args, LAYOUTS("cen_product_coded_bf16")),
+            add_coded(device, l, rows[i], layout(l->args, LAYOUTS("cen_product_coded_bf16")),
                       layout(l->args, LAYOUTS("cen_product_coded_fp16")));
         } else if (rows[i] == 64) {
-            add_coded(l, rows[i], layout(l->args, LAYOUTS("cen_product_coded64_bf16")),
+            add_coded(device, l, rows[i], layout(l->args, LAYOUTS("cen_product_coded64_bf16")),
                       layout(l->args, LAYOUTS("cen_product_coded64_fp16")));
         } else {
-            add_coded(l, rows[i], layout(l->args, LAYOUTS("cen_product_coded16_bf16")),
+            add_coded(device, l, rows[i], layout(l->args, LAYOUTS("cen_product_coded16_bf16")),
                       layout(l->args, LAYOUTS("cen_product_coded16_fp16")));
         }
     }

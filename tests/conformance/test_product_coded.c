@@ -196,12 +196,12 @@ static void large_shapes_are_exact(void **state) {
 /* Runs one product, by each kernel, and reads D back. */
 static void run_each(const fixture *f, arena *a, const trial *t, operands *o, const cen_product *p,
                      void (*look)(const trial *t, const operands *o)) {
-    static const char *const names[] = {
-        "cen_product_coded_bf16_nt", "cen_product_coded64_bf16_nt", "cen_product_coded16_bf16_nt",
-        "cen_product_coded_fp16_nt", "cen_product_coded64_fp16_nt", "cen_product_coded16_fp16_nt"};
-    for (int i = 0; i < (kernels_differ(f) ? 3 : 1); i++) {
-        cen_product product = *p;
-        product.kernel = names[i + (t->in == CEN_FP16 ? 3 : 0)];
+    cen_product_kernel kernels[4];
+    cen_product product = *p;
+    size_t count = 0;
+    OK(cen_product_list(a->device, p, kernels, 4, &count));
+    for (size_t i = 0; i < (kernels_differ(f) ? count : 1); i++) {
+        product.kernel = kernels[i].name;
         prepare_result(a, t, o);
         cen_status status = cen_product_run(a->device, &product, 0);
         skip_without_kernels(status);
@@ -333,21 +333,27 @@ static void kernels_are_listed(void **state) {
                  {128, 512, {"coded64", "coded", "coded16"}},
                  {300, 640, {"coded", "coded64", "coded16"}}};
     cen_device *d = ((fixture *)*state)->device;
-    uint32_t multiprocessors = d->multiprocessors;
+    uint32_t multiprocessors = d->multiprocessors, capability = d->compute_capability;
     arena a = arena_make(d);
     cen_codec codec = {.format = CEN_CODEC_INT4, .granularity = CEN_CODEC_GROUP, .group = 64};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cen_product_kernel kernels[4];
-        size_t count = 0;
+        size_t count = 0, few = 0;
         trial t = plain_trial(cases[i].m, cases[i].n, 20, 1);
         t.transpose_b = true;
         operands o = operands_make(&a, &t);
         weight w = weight_random(&a, &t, &codec, &o.b);
         cen_product p = coded_product(&t, &o, &w);
         d->multiprocessors = 30;
+        d->compute_capability = 80;
         cen_status status = cen_product_list(d, &p, kernels, 4, &count);
-        d->multiprocessors = multiprocessors;
         OK(status);
+        d->compute_capability = 89; /* whose blocks have less shared memory */
+        status = cen_product_list(d, &p, NULL, 0, &few);
+        d->multiprocessors = multiprocessors;
+        d->compute_capability = capability;
+        OK(status);
+        assert_int_equal(few, 1);
         assert_int_equal(count, 3);
         for (int j = 0; j < 3; j++) {
             char name[64];
