@@ -41,8 +41,8 @@ __device__ __forceinline__ uint64_t unit_of(const ceni_codec_job &w, uint32_t sh
     return band * w.units_across + (col >> shift);
 }
 
-// Scales and zero points of a run: of one unit, as units are whole runs wide, or each of its own, as
-// they are a column wide.
+// Scales and zero points of a run: of one unit, as units are whole runs wide, or each of its own,
+// as they are a column wide.
 struct run_scales {
     float s, z;
     const float *each; // nullptr: there is one
@@ -203,7 +203,7 @@ template <bool BF16, bool ALONG, uint32_t ROWS> struct coded_tile {
     };
     const ceni_codec_job &w;
     uint32_t first, end, depth; // columns of B as it is multiplied; the sum's length
-    uint32_t shift;
+    uint32_t run_bytes, shift;
     bool wide;
 
     struct run {
@@ -229,11 +229,13 @@ template <bool BF16, bool ALONG, uint32_t ROWS> struct coded_tile {
         return r;
     }
 
-    __device__ __forceinline__ uint32_t run_bytes() const {
-        return bits_of(w) * (has(w, CENI_CODEC_SPARSE) ? 1 : 2);
+    // Of the first `count` elements of a run.
+    __device__ __forceinline__ uint32_t bytes_of(uint32_t count) const {
+        uint32_t kept = has(w, CENI_CODEC_SPARSE) ? (count + 3) / 4 * 2 : count;
+        return count == RUN ? run_bytes : (kept * bits_of(w) + 7) / 8;
     }
 
-    // One by one; halfwords, since what has 16 bits lies at multiples of 2.
+    // One by one, where the memory is not aligned to runs.
     __device__ __forceinline__ void fetch_bytes(unsigned char *to, const unsigned char *from,
                                                 uint32_t bytes) const {
 #pragma unroll 8
@@ -242,39 +244,40 @@ template <bool BF16, bool ALONG, uint32_t ROWS> struct coded_tile {
         }
     }
 
+    __device__ __forceinline__ void fetch_metadata(unsigned char *word, const run &r) const {
+        const unsigned char *from = (const unsigned char *)w.metadata;
+        from += r.count ? r.row * w.metadata_pitch + r.col / 32 * 4 : 0;
+        if (wide) {
+            copy_4(shared_address(word), from, r.count != 0);
+        } else if (r.count) {
+            uint32_t at = r.col / RUN % 2 * 2; // rows have whole words of 16 bits
+            word[at] = from[at], word[at + 1] = from[at + 1];
+        }
+    }
+
     __device__ __forceinline__ void fetch(unsigned char *stage, uint32_t tile) const {
-        uint32_t whole = run_bytes();
 #pragma unroll
         for (uint32_t i = 0; i < RUNS / CENI_TILE_THREADS; i++) {
             uint32_t id = threadIdx.x + i * CENI_TILE_THREADS;
             run r = run_of(id, tile);
-            bool sparse = has(w, CENI_CODEC_SPARSE);
-            uint32_t kept = sparse ? (r.count + 3) / 4 * 2 : r.count;
-            uint32_t bytes = (kept * bits_of(w) + 7) / 8;
-            const unsigned char *values = (const unsigned char *)w.values;
-            const unsigned char *metadata = (const unsigned char *)w.metadata;
-            const float *scales = (const float *)w.scales;
+            uint32_t bytes = bytes_of(r.count);
+            const unsigned char *from = (const unsigned char *)w.values;
             unsigned char *to = stage + id * RUN, *word = stage + RUNS * RUN + id * 4;
-            if (bytes) {
-                values += r.row * w.pitch + (uint64_t)r.col * whole / RUN;
-                metadata += r.row * w.metadata_pitch + r.col / 32 * 4;
-            }
+            from += r.count ? r.row * w.pitch + (run_bytes == RUN ? r.col : r.col / 2) : 0;
             if (!wide) {
-                fetch_bytes(to, values, bytes);
-            } else if (whole == 16) {
-                copy_16(shared_address(to), values, bytes);
+                fetch_bytes(to, from, bytes);
+            } else if (run_bytes == RUN) {
+                copy_16(shared_address(to), from, bytes);
             } else {
-                copy_8(shared_address(to), values, bytes);
+                copy_8(shared_address(to), from, bytes);
             }
-            if (sparse && wide) {
-                copy_4(shared_address(word), metadata, bytes != 0);
-            } else if (sparse && bytes) {
-                uint32_t at = r.col / 16 % 2 * 2; // rows have whole words of 16 bits
-                word[at] = metadata[at], word[at + 1] = metadata[at + 1];
+            if (has(w, CENI_CODEC_SPARSE)) {
+                fetch_metadata(word, r);
             }
             if (has(w, CENI_CODEC_SCALED) && w.unit_cols != 1) {
-                const float *scale = bytes ? scales + unit_of(w, shift, r.row, r.col) : scales;
-                copy_4(shared_address(word + RUNS * 4), scale, bytes != 0);
+                const float *scale = (const float *)w.scales;
+                scale += r.count ? unit_of(w, shift, r.row, r.col) : 0;
+                copy_4(shared_address(word + RUNS * 4), scale, r.count != 0);
             }
         }
     }
@@ -290,7 +293,7 @@ template <bool BF16, bool ALONG, uint32_t ROWS> struct coded_tile {
 
     __device__ __forceinline__ void decode(unsigned char *to, const unsigned char *stage,
                                            uint32_t tile) const {
-        uint32_t each = run_bytes() / 2;
+        uint32_t each = run_bytes / 2;
         bool sparse = has(w, CENI_CODEC_SPARSE);
 #pragma unroll 1
         for (uint32_t i = 0; i < RUNS / CENI_TILE_THREADS; i++) {
@@ -384,7 +387,12 @@ __device__ __forceinline__ void product_coded(const args &p, const ceni_codec_jo
     unsigned char *decoded = dynamic + STAGES * A_BYTES, *coded = decoded + 2 * B_BYTES;
     place tile = place_of(blockIdx.x, tiles_of(p.m, ROWS), tiles_of(p.n, COLS));
     mma_tile<T, A_ALONG, ROWS, SLICES> a = mma_tile_a<T, A_ALONG, ROWS, SLICES>(p, tile);
-    coded_tile<T::IS_BF16, B_ALONG, ROWS> b = {w, tile.col * COLS, p.n, p.k, unit_shift(w),
+    coded_tile<T::IS_BF16, B_ALONG, ROWS> b = {w,
+                                               tile.col * COLS,
+                                               p.n,
+                                               p.k,
+                                               bits_of(w) * (has(w, CENI_CODEC_SPARSE) ? 1 : 2),
+                                               unit_shift(w),
                                                (p.wide & CENI_WIDE_B) != 0};
     float sums[COUNT][4][4] = {};
     uint32_t tiles = tiles_of(p.k, ROW_BYTES / 2 * SLICES);
