@@ -6,7 +6,7 @@ random data, in turns with its peers. Sections run one by one, each in a process
 seconds: a kernel that never ends or faults costs its section alone. A case's name is its row in the results.
 
 usage: CENOTE_LIBRARY=build/libcenote.so.0.1 bench/gpu/product.py [--only SECTION...] [--json FILE]
-Sections: ladder fp32 half layouts epilogue int8 odd conv tiles. Prints {"name", "figures"} as
+Sections: ladder fp32 half layouts epilogue int8 odd weights conv tiles. Prints {"name", "figures"} as
 docs/formats/bench-results.md has them, and to standard error a line a case. Exits with 1 if a section failed, 77 where
 there is no GPU.
 """
@@ -14,6 +14,7 @@ there is no GPU.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import subprocess
 import sys
@@ -25,13 +26,20 @@ from common import write_json
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "python"))
 
-SECTIONS = ("ladder", "fp32", "half", "layouts", "epilogue", "int8", "odd", "conv", "tiles")
+SECTIONS = ("ladder", "fp32", "half", "layouts", "epilogue", "int8", "odd", "weights", "conv", "tiles")
 # Operations of one multiprocessor of compute capability 9.0 in a cycle: CUDA C++ Programming Guide, "Throughput of
 # Native Arithmetic Instructions", and the tensor cores' by the H100 white paper.
 OPERATIONS = {"fp32": 256, "bf16": 4096, "fp16": 4096, "int8": 8192}
 # ||ours - exact|| / ||exact|| that passes.
 TOLERANCE = {"fp32": 1e-5, "bf16": 5e-3, "fp16": 1e-3, "int32": 0}
 CHECKED_ROWS = 128
+# Encoded weights: format, granularity, group. Few rows of A are a decoder's batch; of the weights there are copies of
+# so many bytes in all, taken in turn, so that none is found in a cache.
+WEIGHTS = (("int8", "row", 0), ("int8", "group", 128), ("int4", "group", 128), ("fp8_e4m3", "row", 0),
+           ("fp8_e5m2", "tensor", 0), ("2:4_bf16", "unscaled", 0), ("2:4_int8", "row", 0))
+WEIGHT_SHAPES = ((1, 4096, 4096), (16, 4096, 4096), (64, 4096, 4096), (1, 14336, 4096), (64, 14336, 4096),
+                 (4096, 4096, 4096))
+WEIGHT_BYTES = 256 << 20
 # 3 x 3 and 1 x 1 of ResNet-50 and its first layer: channels, filters, side of the filter, stride, side of the image.
 RESNET = ((3, 64, 7, 2, 224), (64, 64, 1, 1, 56), (64, 64, 3, 1, 56), (64, 256, 1, 1, 56), (256, 128, 1, 1, 56),
           (128, 128, 3, 2, 56), (128, 128, 3, 1, 28), (512, 256, 1, 1, 28), (256, 256, 3, 1, 14), (1024, 512, 1, 1, 14),
@@ -55,9 +63,9 @@ class Bench:
     def __init__(self, options):
         import cenote
         import torch
-        from cenote import _product
+        from cenote import _codec, _product
 
-        self.torch, self.lib, self.options = torch, _product, options
+        self.torch, self.lib, self.codec, self.options = torch, _product, _codec, options
         self.device = cenote.Device("cuda:0")
         self.end = time.monotonic() + options.limit * 0.8
         self.figures, self.failures = [], []
@@ -156,21 +164,25 @@ class Bench:
             return False
         return True
 
-    def report(self, what, ours, peers, operations, dtype):
-        """ours: a call. peers: a call by name; the first is the figure's peer."""
+    def report(self, what, ours, peers, operations, dtype, memory=None):
+        """ours: a call. peers: a call by name; the first is the figure's peer. memory: another floor, in microseconds,
+        and its reason, which holds if it is the higher one."""
         peers = {name: call for name, call in peers.items() if self.usable(what, name, call)}
         samples = self.time([ours, *peers.values()])
         middles = [{"median": sorted(s)[len(s) // 2], "spread": [min(s), max(s)]} for s in samples]
         others = [{"name": name, **middle} for name, middle in zip(peers, middles[1:])]
         floor = operations / (self.cycles * OPERATIONS[dtype]) * 1e6
+        reason = self.floor_reason
+        if memory and memory[0] > floor:
+            floor, reason = memory
         figure = {"what": what, "unit": "us", **middles[0], "peer": others[0] if others else None, "also": others[1:],
-                  "floor": floor, "floor_reason": self.floor_reason}
+                  "floor": floor, "floor_reason": reason}
         self.figures.append(figure)
         write_json(self.options.json, {"figures": self.figures})  # the next case may end the process
         rate = operations / middles[0]["median"] / 1e6
         beside = ", ".join(f"{o['name']} {o['median']:.1f}" for o in others)
-        print(f"{what}: {middles[0]['median']:.1f} us ({rate:.1f} TFLOP/s, {floor / middles[0]['median']:.0%} of the "
-              f"peak), {beside}", file=sys.stderr, flush=True)
+        print(f"{what}: {middles[0]['median']:.1f} us ({rate:.1f} TFLOP/s, the floor is "
+              f"{floor / middles[0]['median']:.0%} of it), {beside}", file=sys.stderr, flush=True)
 
     def compare(self, what, a, b, dtype, *, out=None, kernel=None, peers=None, **more):
         """A product of a and b beside torch.matmul, or `peers`."""
@@ -264,6 +276,108 @@ def odd(bench):
         bench.compare(f"bf16 {rows} x {cols} x {depth}", a, b, "bf16")
     a, b = bench.random(4097, 4099, dtype="fp32"), bench.random(4099, 4095, dtype="fp32")
     bench.compare("fp32 4097 x 4095 x 4099", a, b, "fp32")
+
+
+class Weight:
+    """A weight of n x k, encoded on the device, and copies of its parts."""
+
+    def __init__(self, bench, source, form, granularity, group):
+        self.bench, (self.rows, self.cols) = bench, source.shape
+        lib, torch = bench.codec, bench.torch
+        number = ctypes.c_int()
+        bench.lib.check(lib.function("cen_codec_format_find")(form.encode(), ctypes.byref(number)))
+        self.codec = lib.Codec(format=number.value, granularity=lib.GRANULARITIES[granularity], group=group)
+        sizes = lib.Sizes()
+        bench.lib.check(lib.function("cen_codec_bound")(ctypes.byref(self.codec), self.rows, self.cols,
+                                                        ctypes.byref(sizes)))
+        each = [getattr(sizes, name) for name, _ in lib.Sizes._fields_]
+        self.bytes = sum(each)
+        first = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in each]
+        self.parts = [lib.Parts(*(part.data_ptr() if part.numel() else 0 for part in first), sizes)]
+        matrix = bench.matrix(source)[0]
+        bench.lib.check(lib.function("cen_codec_encode_async")(
+            bench.device.handle, ctypes.byref(self.codec), ctypes.byref(matrix), ctypes.byref(self.parts[0]), 0,
+            torch.cuda.current_stream().cuda_stream))
+        self.kept = [first]
+        for _ in range(WEIGHT_BYTES // self.bytes):
+            more = [part.clone() for part in first]
+            self.kept.append(more)
+            self.parts.append(lib.Parts(*(part.data_ptr() if part.numel() else 0 for part in more), sizes))
+
+    def decode(self, into, turn=0):
+        bench, matrix = self.bench, self.bench.matrix(into)[0]
+        bench.lib.check(bench.codec.function("cen_codec_decode_async")(
+            bench.device.handle, ctypes.byref(self.codec), ctypes.byref(self.parts[turn % len(self.parts)]),
+            ctypes.byref(matrix), bench.torch.cuda.current_stream().cuda_stream))
+        return into
+
+    def in_torch(self, form, group, dtype):
+        """A function of a turn that decodes it by PyTorch's own operations; None: it has none."""
+        torch = self.bench.torch
+        views = {"int8": torch.int8, "fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2, "int4": torch.int8}
+        if form not in views:
+            return None
+
+        def decode(turn):
+            values, scales = self.kept[turn % len(self.kept)][:2]
+            q, s = values.view(views[form]), scales.view(torch.float32).to(dtype)
+            if form == "int4":
+                q = torch.stack((q << 4 >> 4, q >> 4), dim=-1)
+            return (q.to(dtype).view(len(s), -1) * s[:, None]).view(self.rows, self.cols)
+
+        return decode
+
+
+def weight_case(bench, shape, form, granularity, group, rate):
+    torch, (m, n, k) = bench.torch, shape
+    what = f"bf16 {m} x {n} x {k}, B' {form} {granularity}{group or ''}"
+    if bench.late(what):
+        return
+    a, source = bench.random(m, k, dtype="bf16"), bench.random(n, k, dtype="bf16") * 0.02
+    weight = Weight(bench, source, form, granularity, group)
+    dense = [weight.decode(torch.empty_like(source)).clone() for _ in range(WEIGHT_BYTES // (2 * n * k) + 1)]
+    d = torch.full((m, n), float("nan"), device="cuda", dtype=torch.bfloat16)
+    tasks = []
+    for parts in weight.parts:
+        task = bench.product(a, dense[0].t(), d)
+        task.b.data, task.b_codec, task.b_parts = 0, ctypes.pointer(weight.codec), parts
+        tasks.append(task)
+    turns = {"ours": 0, "torch": 0, "decode": 0, "dense": 0}
+
+    def turn(which):
+        turns[which] += 1
+        return turns[which]
+
+    taken = bench.lib.kernels(bench.device, tasks[0])
+    for kernel in taken if m <= 64 else taken[:1]:
+        for task in tasks:
+            task.kernel = kernel.encode()
+        d.fill_(float("nan"))
+        bench.launch(tasks[0])
+        if not bench.check(f"{what} by {kernel}", d, a[:CHECKED_ROWS].double() @ dense[0].double().t(), "bf16"):
+            continue
+        peer, room = torch.empty_like(d), torch.empty_like(source)
+        in_torch = weight.in_torch(form, group, torch.bfloat16)
+        peers = {}
+        if in_torch:
+            peers["PyTorch dequantises, cuBLAS"] = lambda: torch.matmul(a, in_torch(turn("torch")).t(), out=peer)
+        peers["cenote decodes, cuBLAS"] = lambda: torch.matmul(a, weight.decode(room, turn("decode")).t(), out=peer)
+        peers["cuBLAS of bf16"] = lambda: torch.matmul(a, dense[turn("dense") % len(dense)].t(), out=peer)
+        moved = weight.bytes + 2 * m * (n + k)
+        bench.report(f"{what}, {kernel.removeprefix('cen_')}", lambda: bench.launch(tasks[turn("ours") % len(tasks)]),
+                     peers, 2 * m * n * k, "bf16",
+                     (moved / rate * 1e6, f"{moved} bytes at the {rate / 1e9:.0f} GB/s of a copy in the same run"))
+
+
+def weights(bench):
+    """B encoded, its rows along the sum, beside decoding it first, and beside 16 bits."""
+    torch = bench.torch
+    source, to = (torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(2))
+    rate = 2 * source.numel() / min(bench.time([lambda: to.copy_(source)])[0]) * 1e6
+    del source, to
+    for shape in WEIGHT_SHAPES:
+        for form, granularity, group in WEIGHTS:
+            weight_case(bench, shape, form, granularity, group, rate)
 
 
 def conv_case(bench, layer, dtype, each=False):

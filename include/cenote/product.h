@@ -6,8 +6,9 @@
  * run of different kernels by rounding, never from run to run of the same one.
  *
  * Errors, beside those of any call on a device: CEN_ERR_INVALID: the log names the argument, what
- * it is and what is wanted; CEN_ERR_UNSUPPORTED: types that do not go together (the log names
- * them), dimensions of 2^31 or more, or a library built without CUDA kernels. */
+ * it is and what is wanted; CEN_ERR_UNSUPPORTED: types that do not go together, or a codec that no
+ * kernel decodes (the log names them), dimensions of 2^31 or more, or a library built without CUDA
+ * kernels; CEN_ERR_TRUNCATED: a part of an encoded B is too short. */
 #ifndef CENOTE_PRODUCT_H
 #define CENOTE_PRODUCT_H
 
@@ -15,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cenote/codec.h"
 #include "cenote/device.h"
 #include "cenote/matrix.h"
 
@@ -50,20 +52,30 @@ typedef enum cen_activation {
  * With S = |alpha * scales| * (|op(A)| * |op(B)|)[i, j] + |beta * C| + |bias| + |residual|, and u
  * the rounding of D's type (2^-24 FP32, 2^-11 FP16, 2^-8 BF16), each element is within (k + 16) *
  * 2^-23 * S + u * |exact| of the exact one, as long as nothing leaves the type's normal range; of
- * INT32 it is exact. FP32 is multiplied in FP32, never in TF32. */
+ * INT32 it is exact. FP32 is multiplied in FP32, never in TF32.
+ *
+ * B, the weights, may be as a codec keeps it (cenote/codec.h): b_codec and b_parts say how and
+ * where, and b its rows and columns as they lie, transposed or not, and the type it is multiplied
+ * in, A's: BF16 or FP16. The result is that of B decoded to FP32 and rounded to this type, which is
+ * done on the way into shared memory: decoded it lies nowhere. INT8, INT4, FP8 and 2:4, with and
+ * without zero points, of any granularity, save that blocks are 1, a power of two from 16 on, or
+ * all columns wide. As of cen_codec_decode_async scales lie at multiples of 4, values of 16 bits at
+ * multiples of 2, and metadata is not checked. */
 typedef struct cen_product {
     size_t size; /* sizeof(cen_product) */
     cen_matrix a, b, d;
     bool transpose_a, transpose_b;
     cen_activation activation;
     float alpha, beta;
-    cen_matrix c;         /* as D; not read where beta is 0. May be D itself */
-    cen_matrix residual;  /* as D; none where its data is 0. May be D itself */
-    cen_addr bias;        /* as many as D has columns; 0: none */
-    cen_dtype bias_dtype; /* D's, or FP32 */
-    cen_addr row_scale;   /* FP32, as many as D has rows; 0: 1 */
-    cen_addr col_scale;   /* FP32, as many as D has columns; 0: 1 */
-    const char *kernel;   /* one that cen_product_list names; NULL: the first of them */
+    cen_matrix c;             /* as D; not read where beta is 0. May be D itself */
+    cen_matrix residual;      /* as D; none where its data is 0. May be D itself */
+    cen_addr bias;            /* as many as D has columns; 0: none */
+    cen_dtype bias_dtype;     /* D's, or FP32 */
+    cen_addr row_scale;       /* FP32, as many as D has rows; 0: 1 */
+    cen_addr col_scale;       /* FP32, as many as D has columns; 0: 1 */
+    const char *kernel;       /* one that cen_product_list names; NULL: the first of them */
+    const cen_codec *b_codec; /* NULL: B is not encoded. Else b.data is 0, and b.stride not read */
+    cen_codec_parts b_parts;  /* their bytes at least cen_codec_bound's of b.rows x b.cols */
 } cen_product;
 
 /* A kernel that can do a certain product or convolution. */
@@ -76,10 +88,10 @@ typedef struct cen_product_kernel {
     uint32_t shared_bytes;    /* of a block */
 } cen_product_kernel;
 
-/* Enqueues it. D may not overlap A, B, bias or scales, nor C or residual, unless it is the same
- * matrix; two matrices overlap if they have a byte in common that lies between the first and the
- * last of each, in a row or not. With no rows or no columns nothing is launched; with nothing to
- * sum up (k = 0) sums are 0. */
+/* Enqueues it. D may not overlap A, B or its parts, bias or scales, nor C or residual, unless it is
+ * the same matrix; two matrices overlap if they have a byte in common that lies between the first
+ * and the last of each, in a row or not. With no rows or no columns nothing is launched; with
+ * nothing to sum up (k = 0) sums are 0. */
 CEN_API cen_status cen_product_run(cen_device *device, const cen_product *product,
                                    cen_stream stream);
 

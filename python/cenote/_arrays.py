@@ -5,8 +5,9 @@ import sys
 import threading
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
+from cenote._codec import Matrix
 from cenote._device import Device
-from cenote._product import DTYPES, Matrix
+from cenote._product import DTYPES
 
 #: What each kind of element is in NumPy, which has no 8-bit floats and no BF16, and in torch, whose
 #: unsigned types are few.

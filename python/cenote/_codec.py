@@ -6,12 +6,23 @@ from ctypes import POINTER, c_bool, c_char_p, c_double, c_int, c_size_t, c_uint3
 from typing import Any, Dict, List, Tuple
 
 from cenote._lib import declare
-from cenote._product import Matrix
 
 #: cen_codec_granularity.
 GRANULARITIES = {"unscaled": 0, "tensor": 1, "row": 2, "column": 3, "group": 4, "block": 5}
 #: cen_codec_overflow.
 OVERFLOWS = {"default": 0, "saturate": 1, "nonfinite": 2}
+
+
+class Matrix(ctypes.Structure):
+    """cen_matrix."""
+
+    _fields_ = [
+        ("data", c_uint64),
+        ("rows", c_uint64),
+        ("cols", c_uint64),
+        ("stride", c_uint64),
+        ("dtype", c_int),
+    ]
 
 
 class Codec(ctypes.Structure):

@@ -5,6 +5,7 @@ import ctypes
 from ctypes import POINTER, c_bool, c_char_p, c_float, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any, Dict, List, Tuple, Union
 
+from cenote._codec import Codec, Matrix, Parts
 from cenote._device import Device
 from cenote._lib import check, declare
 
@@ -12,18 +13,6 @@ from cenote._lib import check, declare
 DTYPES = {"int8": 3, "int32": 7, "fp16": 13, "bf16": 14, "fp32": 15}
 #: cen_activation.
 ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3}
-
-
-class Matrix(ctypes.Structure):
-    """cen_matrix."""
-
-    _fields_ = [
-        ("data", c_uint64),
-        ("rows", c_uint64),
-        ("cols", c_uint64),
-        ("stride", c_uint64),
-        ("dtype", c_int),
-    ]
 
 
 class Product(ctypes.Structure):
@@ -46,6 +35,8 @@ class Product(ctypes.Structure):
         ("row_scale", c_uint64),
         ("col_scale", c_uint64),
         ("kernel", c_char_p),
+        ("b_codec", POINTER(Codec)),
+        ("b_parts", Parts),
     ]
 
 

@@ -325,6 +325,24 @@ static cen_status check_matrix(const cen_codec *codec, const cen_matrix *matrix,
     return CEN_OK;
 }
 
+static void place_parts(const cen_codec *codec, const cen_codec_parts *parts, uint64_t rows,
+                        uint64_t cols, ceni_codec_job *job) {
+    job->rows = cols ? rows : 0;
+    job->cols = cols;
+    job->values = parts->values;
+    job->scales = parts->scales;
+    job->zeros = parts->zeros;
+    job->metadata = parts->metadata;
+    set_numbers(codec, job);
+}
+
+#define PARTS(parts, sizes)                                                                        \
+    {"parts.values", (parts)->values, (parts)->bytes.values, (sizes).values},                      \
+        {"parts.scales", (parts)->scales, (parts)->bytes.scales, (sizes).scales},                  \
+        {"parts.zeros", (parts)->zeros, (parts)->bytes.zeros, (sizes).zeros}, {                    \
+        "parts.metadata", (parts)->metadata, (parts)->bytes.metadata, (sizes).metadata             \
+    }
+
 cen_status ceni_codec_job_make(const cen_codec *codec, const cen_matrix *matrix,
                                const cen_codec_parts *parts, bool encode, ceni_codec_job *job) {
     const char *name = encode ? "source" : "to";
@@ -346,21 +364,44 @@ cen_status ceni_codec_job_make(const cen_codec *codec, const cen_matrix *matrix,
     if (codec->format == CEN_CODEC_LOSSLESS_BF16 && !encode) {
         sizes.values = parts->bytes.values; /* as many as there are, which decoding checks */
     }
-    const part all[] = {{"parts.values", parts->values, parts->bytes.values, sizes.values},
-                        {"parts.scales", parts->scales, parts->bytes.scales, sizes.scales},
-                        {"parts.zeros", parts->zeros, parts->bytes.zeros, sizes.zeros},
-                        {"parts.metadata", parts->metadata, parts->bytes.metadata, sizes.metadata},
-                        {name, matrix->data, bytes, bytes}};
+    const part all[] = {PARTS(parts, sizes), {name, matrix->data, bytes, bytes}};
     status = check_parts(all, sizeof all / sizeof *all, encode);
+    place_parts(codec, parts, matrix->rows, matrix->cols, job);
     job->matrix = matrix->data;
-    job->rows = matrix->cols ? matrix->rows : 0;
-    job->cols = matrix->cols;
     job->stride = matrix->stride;
     job->dtype = matrix->dtype;
-    job->values = parts->values;
-    job->scales = parts->scales;
-    job->zeros = parts->zeros;
-    job->metadata = parts->metadata;
-    set_numbers(codec, job);
     return status;
+}
+
+cen_status ceni_codec_job_of_parts(const cen_codec *codec, uint64_t rows, uint64_t cols,
+                                   const cen_codec_parts *parts, const char *what,
+                                   ceni_codec_job *job) {
+    cen_codec_sizes sizes;
+    cen_status status = cen_codec_check(codec);
+    if (status) {
+        return status;
+    }
+    *job = (ceni_codec_job){.unit_rows = 1, .unit_cols = 1}; /* of an empty one */
+    if (!sizes_of(codec, rows, cols, job, &sizes)) {
+        return ceni_fail(CEN_ERR_INVALID, "%s of %llu x %llu elements cannot be encoded", what,
+                         (unsigned long long)rows, (unsigned long long)cols);
+    }
+    const part all[] = {PARTS(parts, sizes)};
+    for (size_t i = 0; !status && i < sizeof all / sizeof *all; i++) {
+        status = check_part(&all[i], false);
+    }
+    place_parts(codec, parts, rows, cols, job);
+    return status;
+}
+
+cen_status ceni_codec_job_aligned(const ceni_codec_job *job) {
+    if ((job->flags & CENI_CODEC_SCALED) && job->scales % sizeof(float)) {
+        return ceni_fail(CEN_ERR_INVALID, "parts.scales lies at 0x%llx, which is no multiple of 4",
+                         (unsigned long long)job->scales);
+    }
+    if (job->kind <= CENI_CODEC_BF16 && job->values % 2) {
+        return ceni_fail(CEN_ERR_INVALID, "parts.values lies at 0x%llx, which is no multiple of 2",
+                         (unsigned long long)job->values);
+    }
+    return CEN_OK;
 }

@@ -26,6 +26,16 @@ static inline float ceni_codec_largest(cen_dtype kind) {
 cen_status ceni_codec_job_make(const cen_codec *codec, const cen_matrix *matrix,
                                const cen_codec_parts *parts, bool encode, ceni_codec_job *job);
 
+/* The same for whoever decodes by itself, on a device: where the rows x cols matrix is that `parts`
+ * hold is no matter of the job's, which has no `matrix`; it may be empty. `what` has been encoded,
+ * in the failure.
+ */
+cen_status ceni_codec_job_of_parts(const cen_codec *codec, uint64_t rows, uint64_t cols,
+                                   const cen_codec_parts *parts, const char *what,
+                                   ceni_codec_job *job);
+/* Whether scales and values lie as a device needs them. */
+cen_status ceni_codec_job_aligned(const ceni_codec_job *job);
+
 /* Which limit of a budget is passed, in words; NULL: none. */
 const char *ceni_codec_too_much(const cen_codec_budget *budget, const cen_codec_sums *sums,
                                 char *text, size_t size);

@@ -16,7 +16,7 @@ static uint32_t at_most(uint64_t count, uint32_t most) {
 }
 
 static cen_status check_device(cen_device *device, const cen_codec *codec,
-                               const cen_codec_parts *parts, const ceni_codec_job *job) {
+                               const ceni_codec_job *job) {
     if (!device) {
         return ceni_fail(CEN_ERR_INVALID, "device is NULL");
     }
@@ -26,15 +26,7 @@ static cen_status check_device(cen_device *device, const cen_codec *codec,
     if (codec->refuse_dense) {
         return ceni_fail(CEN_ERR_UNSUPPORTED, "codec.refuse_dense: only the host can refuse");
     }
-    if ((job->flags & CENI_CODEC_SCALED) && parts->scales % sizeof(float)) {
-        return ceni_fail(CEN_ERR_INVALID, "parts.scales lies at 0x%llx, which is no multiple of 4",
-                         (unsigned long long)parts->scales);
-    }
-    if (job->kind <= CENI_CODEC_BF16 && parts->values % 2) {
-        return ceni_fail(CEN_ERR_INVALID, "parts.values lies at 0x%llx, which is no multiple of 2",
-                         (unsigned long long)parts->values);
-    }
-    return CEN_OK;
+    return ceni_codec_job_aligned(job);
 }
 
 static cen_status launch(cen_device *device, const char *name, uint64_t grid, uint32_t block,
@@ -126,7 +118,7 @@ cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
                                   cen_addr sums, cen_stream stream) {
     ceni_codec_job job;
     cen_status status = ceni_codec_job_make(codec, source, parts, true, &job);
-    status = status ? status : check_device(device, codec, parts, &job);
+    status = status ? status : check_device(device, codec, &job);
     if (status) {
         return status;
     }
@@ -160,7 +152,7 @@ cen_status cen_codec_decode_async(cen_device *device, const cen_codec *codec,
                                   cen_stream stream) {
     ceni_codec_job job;
     cen_status status = ceni_codec_job_make(codec, to, parts, false, &job);
-    status = status ? status : check_device(device, codec, parts, &job);
+    status = status ? status : check_device(device, codec, &job);
     if (status || !job.rows) {
         return status;
     }

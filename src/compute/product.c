@@ -132,7 +132,7 @@ static cen_status check_added(const cen_product *p) {
     return status;
 }
 
-static cen_status check(const cen_product *p) {
+static cen_status check(const cen_product *p, ceni_product_task *task) {
     if (!p) {
         return ceni_fail(CEN_ERR_INVALID, "product: product is NULL");
     }
@@ -142,7 +142,7 @@ static cen_status check(const cen_product *p) {
     }
     uint64_t bytes;
     cen_status status = ceni_matrix_check(&p->a, "A", &bytes);
-    status = status ? status : ceni_matrix_check(&p->b, "B", &bytes);
+    status = status || p->b_codec ? status : ceni_matrix_check(&p->b, "B", &bytes);
     status = status ? status : ceni_matrix_check(&p->d, "D", &bytes);
     status = status ? status : check_types(p);
     status = status ? status : check_shapes(p);
@@ -152,7 +152,9 @@ static cen_status check(const cen_product *p) {
     if (!status && ceni_matrix_overlap(&p->d, &p->a)) {
         status = ceni_fail(CEN_ERR_INVALID, "product: D overlaps A");
     }
-    if (!status && ceni_matrix_overlap(&p->d, &p->b)) {
+    if (!status && p->b_codec) {
+        status = ceni_product_weight(p, &task->weight);
+    } else if (!status && ceni_matrix_overlap(&p->d, &p->b)) {
         status = ceni_fail(CEN_ERR_INVALID, "product: D overlaps B");
     }
     return status;
@@ -175,7 +177,8 @@ void ceni_product_widen(ceni_product_args *args) {
 
 static void make_task(const cen_product *p, ceni_product_task *task) {
     uint64_t size = cen_dtype_bits(p->a.dtype) / 8;
-    *task = (ceni_product_task){.kernel = p->kernel};
+    task->kernel = p->kernel;
+    task->is_coded = p->b_codec != NULL;
     ceni_product_args *args = &task->conv.product;
     *args = (ceni_product_args){
         .a = p->a.data,
@@ -205,12 +208,17 @@ static void make_task(const cen_product *p, ceni_product_task *task) {
     };
     args->wide = (uint8_t)((multiple(p->a.data, p->a.stride, size, 16) ? CENI_WIDE_A : 0) |
                            (multiple(p->b.data, p->b.stride, size, 16) ? CENI_WIDE_B : 0));
+    if (task->is_coded) {
+        args->b = args->b_stride = 0;
+        args->wide =
+            (uint8_t)((args->wide & CENI_WIDE_A) | ceni_product_weight_wide(&task->weight));
+    }
     ceni_product_widen(args);
 }
 
 cen_status cen_product_run(cen_device *device, const cen_product *product, cen_stream stream) {
-    ceni_product_task task;
-    cen_status status = check(product);
+    ceni_product_task task = {0};
+    cen_status status = check(product, &task);
     if (status) {
         return status;
     }
@@ -220,8 +228,8 @@ cen_status cen_product_run(cen_device *device, const cen_product *product, cen_s
 
 cen_status cen_product_list(cen_device *device, const cen_product *product,
                             cen_product_kernel *kernels, size_t capacity, size_t *count) {
-    ceni_product_task task;
-    cen_status status = check(product);
+    ceni_product_task task = {0};
+    cen_status status = check(product, &task);
     if (status) {
         return status;
     }

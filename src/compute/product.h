@@ -9,8 +9,9 @@ enum { CENI_PRODUCT_KERNELS_MAX = 16 };
 
 /* A product or convolution in a kernel's own terms. */
 typedef struct ceni_product_task {
-    ceni_conv_args conv; /* .product alone, unless `is_conv` */
-    bool is_conv;
+    ceni_conv_args conv;   /* .product alone, unless `is_conv` */
+    ceni_codec_job weight; /* B, if `is_coded` */
+    bool is_conv, is_coded;
     const char *kernel; /* NULL: the best */
 } ceni_product_task;
 
@@ -22,6 +23,11 @@ cen_status ceni_product_list(cen_device *device, const ceni_product_task *task,
                              cen_product_kernel *kernels, size_t capacity, size_t *count);
 cen_status ceni_product_launch(cen_device *device, const ceni_product_task *task,
                                cen_stream stream);
+
+/* Checks an encoded B, and makes the job of it that a kernel decodes. */
+cen_status ceni_product_weight(const cen_product *product, ceni_codec_job *weight);
+/* CENI_WIDE_B, if the weight's values and metadata may be read in whole runs; else 0. */
+uint8_t ceni_product_weight_wide(const ceni_codec_job *weight);
 
 /* Whether the accesses of CENI_WIDE_D are allowed; sets the flag. D, C, residual, bias and column
  * scales are in args. */

@@ -154,6 +154,57 @@ static void add_half(const cen_device *device, list *l) {
             2);
 }
 
+/* Rounds of all multiprocessors, times what a thread does in one: decoding a column takes about as
+ * long as copying four rows of A. */
+static uint64_t coded_time(const cen_device *device, const ceni_product_args *p, uint32_t rows) {
+    uint32_t multiprocessors = device->multiprocessors ? device->multiprocessors : 1;
+    uint32_t cols = CENI_CODED_COLS(rows);
+    return (uint64_t)tiles_of(blocks_of(p, rows, cols), multiprocessors) * (cols + rows / 4);
+}
+
+/* The most shared memory that a block may have, 163 KiB or more counting as that: CUDA C++
+ * Programming Guide, "Technical Specifications per Compute Capability". */
+static uint32_t shared_most(const cen_device *device) {
+    uint32_t capability = device->compute_capability;
+    bool small = capability == 86 || capability == 89 || capability / 10 == 12;
+    return (small ? 99 : 163) << 10;
+}
+
+static void add_coded(const cen_device *device, list *l, uint32_t rows, const char *bf16,
+                      const char *fp16) {
+    const uint32_t tile[3] = {rows, CENI_CODED_COLS(rows),
+                              CENI_CODED_SLICES(rows) * (CENI_MMA_ROW_BYTES / 2)};
+    if (CENI_CODED_SHARED(rows) <= shared_most(device)) {
+        add(l, l->args->input == CEN_BF16 ? bf16 : fp16, tile, CENI_CODED_STAGES(rows),
+            CENI_TILE_THREADS, CENI_CODED_SHARED(rows));
+    }
+}
+
+static void add_all_coded(const cen_device *device, list *l) {
+    uint32_t rows[3] = {CENI_SIMT_TILE, 64, 16};
+    for (int i = 0; i < 2; i++) { /* the least to the front, of equals the first */
+        for (int j = 1; j >= i; j--) {
+            uint32_t upper = rows[j];
+            if (coded_time(device, l->args, rows[j + 1]) < coded_time(device, l->args, upper)) {
+                rows[j] = rows[j + 1];
+                rows[j + 1] = upper;
+            }
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        if (rows[i] == CENI_SIMT_TILE) {
+            add_coded(device, l, rows[i], layout(l->args, LAYOUTS("cen_product_coded_bf16")),
+                      layout(l->args, LAYOUTS("cen_product_coded_fp16")));
+        } else if (rows[i] == 64) {
+            add_coded(device, l, rows[i], layout(l->args, LAYOUTS("cen_product_coded64_bf16")),
+                      layout(l->args, LAYOUTS("cen_product_coded64_fp16")));
+        } else {
+            add_coded(device, l, rows[i], layout(l->args, LAYOUTS("cen_product_coded16_bf16")),
+                      layout(l->args, LAYOUTS("cen_product_coded16_fp16")));
+        }
+    }
+}
+
 static void add_conv(const cen_device *device, list *l) {
     static const uint32_t tile[3] = {CENI_SIMT_TILE, CENI_SIMT_TILE, CENI_FP32_DEPTH};
     uint8_t type = l->args->input;
@@ -176,7 +227,9 @@ size_t ceni_product_plan(const cen_device *device, const ceni_product_task *task
     if (!l.args->m || !l.args->n) {
         return 0;
     }
-    if (task->is_conv) {
+    if (task->is_coded) {
+        add_all_coded(device, &l);
+    } else if (task->is_conv) {
         add_conv(device, &l);
     } else if (l.args->input == CEN_FP32) {
         add_fp32(&l);
@@ -238,10 +291,12 @@ static cen_status launch(cen_device *device, const ceni_product_task *task,
         {kernel->blocks, 1, 1}, {kernel->threads, 1, 1}, kernel->shared_bytes};
     ceni_product_args product = task->conv.product;
     ceni_conv_args conv = task->conv;
+    ceni_codec_job weight = task->weight;
     ceni_tensor_map a, b;
-    void *of_product[] = {&product, &a, &b}, *of_conv[] = {&conv, &b};
-    void **args = task->is_conv ? of_conv : of_product;
-    size_t count = !mapped(kernel) ? 1 : task->is_conv ? 2 : 3;
+    void *of_product[] = {&product, &a, &b}, *of_conv[] = {&conv, &b},
+         *of_coded[] = {&product, &weight};
+    void **args = task->is_conv ? of_conv : task->is_coded ? of_coded : of_product;
+    size_t count = task->is_coded ? 2 : !mapped(kernel) ? 1 : task->is_conv ? 2 : 3;
     cen_status status = CEN_OK;
     if (mapped(kernel)) {
         status = task->is_conv ? CEN_OK : map_matrix(device, &product, true, CENI_WGMMA_ROWS, &a);

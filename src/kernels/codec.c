@@ -349,17 +349,24 @@ static void store(const tile *t, uint64_t row, uint64_t col, size_t n) {
     }
 }
 
+/* n elements into t->y; false: metadata whose indices do not rise. */
+static bool decode_tile(tile *t, uint64_t row, uint64_t col, size_t n) {
+    tile_scales(t, row, col, n);
+    if (ceni_codec_is(t->job, CENI_CODEC_SPARSE)) {
+        return decode_sparse(t, row, col, n);
+    }
+    get_values(t, row, col, n);
+    uncode(t, t->s, t->z, n, t->y);
+    return true;
+}
+
 bool ceni_codec_decode_host(const ceni_codec_job *job, bool strict, uint64_t *bad_row) {
     tile t;
     tile_init(&t, ceni_codec_loops_here(), job);
     for (uint64_t row = 0; row < job->rows; row++) {
         for (uint64_t col = 0; col < job->cols; col += TILE) {
             size_t n = (size_t)ceni_codec_least(job->cols - col, TILE);
-            tile_scales(&t, row, col, n);
-            if (!ceni_codec_is(job, CENI_CODEC_SPARSE)) {
-                get_values(&t, row, col, n);
-                uncode(&t, t.s, t.z, n, t.y);
-            } else if (!decode_sparse(&t, row, col, n) && strict) {
+            if (!decode_tile(&t, row, col, n) && strict) {
                 *bad_row = row;
                 return false;
             }
@@ -367,6 +374,16 @@ bool ceni_codec_decode_host(const ceni_codec_job *job, bool strict, uint64_t *ba
         }
     }
     return true;
+}
+
+void ceni_codec_decode_block(const ceni_codec_job *job, uint64_t row, size_t rows, uint64_t col,
+                             size_t cols, float *to, size_t stride) {
+    tile t;
+    tile_init(&t, ceni_codec_loops_here(), job);
+    for (size_t i = 0; i < rows; i++) {
+        decode_tile(&t, row + i, col, cols);
+        memcpy(to + i * stride, t.y, cols * sizeof *to);
+    }
 }
 
 void ceni_codec_sums_add(ceni_codec_sums *to, const ceni_codec_sums *from) {

@@ -8,6 +8,7 @@
 #include "base/half.h"
 #include "cenote/dtype.h"
 #include "kernels/args.h"
+#include "kernels/operand.h"
 
 enum { ROWS = 32, COLS = 64, DEPTH = 128 };
 
@@ -18,8 +19,9 @@ typedef union number {
 
 typedef struct work {
     ceni_product_args p;
-    const ceni_conv_args *conv; /* NULL: a plain product */
-    bool whole;                 /* numbers are whole */
+    const ceni_conv_args *conv;   /* NULL: a plain product */
+    const ceni_codec_job *weight; /* NULL: B is not encoded */
+    bool whole;                   /* numbers are whole */
     union {
         float f[ROWS][DEPTH];
         uint32_t u[ROWS][DEPTH];
@@ -82,9 +84,30 @@ static void load_a(work *w, uint32_t row, uint32_t rows, uint32_t k, uint32_t de
     }
 }
 
+/* As load_b, of an encoded B. Transposed, it is decoded as it lies, and turned then. */
+static void decode_b(work *w, uint32_t k, uint32_t depth, uint32_t col, uint32_t cols) {
+    float turned[COLS][DEPTH];
+    memset(&w->b, 0, sizeof w->b);
+    if (!w->p.transpose_b) {
+        ceni_codec_decode_block(w->weight, k, depth, col, cols, w->b.f[0], COLS);
+    } else {
+        ceni_codec_decode_block(w->weight, col, cols, k, depth, turned[0], DEPTH);
+        for (uint32_t i = 0; i < depth; i++) {
+            for (uint32_t j = 0; j < cols; j++) {
+                w->b.f[i][j] = turned[j][i];
+            }
+        }
+    }
+    ceni_operand_round(w->p.input, (size_t)DEPTH * COLS, w->b.f[0]);
+}
+
 /* What lies beyond the last column is zero, so that loops have one length. */
 static void load_b(work *w, uint32_t k, uint32_t depth, uint32_t col, uint32_t cols) {
     const ceni_product_args *p = &w->p;
+    if (w->weight) {
+        decode_b(w, k, depth, col, cols);
+        return;
+    }
     for (uint32_t i = 0; i < depth; i++) {
         for (uint32_t j = 0; j < COLS; j++) {
             uint64_t r = (uint64_t)k + i, c = (uint64_t)col + j;
@@ -173,8 +196,9 @@ static uint32_t least(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-static void run(const ceni_product_args *p, const ceni_conv_args *conv) {
-    work w = {.p = *p, .conv = conv, .whole = p->input == CEN_INT8};
+static void run(const ceni_product_args *p, const ceni_conv_args *conv,
+                const ceni_codec_job *weight) {
+    work w = {.p = *p, .conv = conv, .weight = weight, .whole = p->input == CEN_INT8};
     for (uint32_t col = 0; col < p->n; col += COLS) {
         uint32_t cols = least(p->n - col, COLS);
         for (uint32_t row = 0; row < p->m; row += ROWS) {
@@ -198,14 +222,23 @@ void ceni_twin_product(const uint32_t grid[3], const uint32_t block[3], uint32_t
                        void *const *args) {
     ceni_product_args p;
     memcpy(&p, args[0], sizeof p);
-    run(&p, NULL);
+    run(&p, NULL, NULL);
+}
+
+void ceni_twin_coded(const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,
+                     void *const *args) {
+    ceni_product_args p;
+    ceni_codec_job weight;
+    memcpy(&p, args[0], sizeof p);
+    memcpy(&weight, args[1], sizeof weight);
+    run(&p, NULL, &weight);
 }
 
 void ceni_twin_conv(const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,
                     void *const *args) {
     ceni_conv_args c;
     memcpy(&c, args[0], sizeof c);
-    run(&c.product, &c);
+    run(&c.product, &c, NULL);
 }
 
 static uint64_t size_of(uint8_t type) {
@@ -233,14 +266,28 @@ static size_t result_ranges(const ceni_product_args *p, ceni_kernel_range *range
     return count;
 }
 
+static ceni_kernel_range range_of_a(const ceni_product_args *p) {
+    uint64_t in = size_of(p->input);
+    return p->transpose_a ? matrix(p->a, p->k, p->m, p->a_stride, in, false)
+                          : matrix(p->a, p->m, p->k, p->a_stride, in, false);
+}
+
 size_t ceni_ranges_product(void *const *args, ceni_kernel_range *ranges) {
     ceni_product_args p;
     memcpy(&p, args[0], sizeof p);
-    uint64_t in = size_of(p.input);
     size_t count = result_ranges(&p, ranges);
-    ranges[count++] = p.transpose_a ? matrix(p.a, p.k, p.m, p.a_stride, in, false)
-                                    : matrix(p.a, p.m, p.k, p.a_stride, in, false);
+    ranges[count++] = range_of_a(&p);
     return count;
+}
+
+/* A in the place of the decoded matrix, which is nowhere. */
+size_t ceni_ranges_coded(void *const *args, ceni_kernel_range *ranges) {
+    ceni_product_args p;
+    memcpy(&p, args[0], sizeof p);
+    size_t count = result_ranges(&p, ranges);
+    size_t more = ceni_ranges_codec_decode(args + 1, ranges + count);
+    ranges[count] = range_of_a(&p);
+    return count + more;
 }
 
 size_t ceni_ranges_conv(void *const *args, ceni_kernel_range *ranges) {

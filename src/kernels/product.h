@@ -6,6 +6,8 @@
  *     cen_product_mma_TT_LL(ceni_product_args), cen_product_mma_int8(ceni_product_args)
  *     cen_product_wgmma_TT_LL, cen_product_wgmma128_TT_LL, cen_product_wgmma_pair_TT_LL
  *         (ceni_product_args, map of A, map of B): only machine code for sm_90a does anything
+ *     cen_product_coded_TT_LL, cen_product_coded64_TT_LL, cen_product_coded16_TT_LL
+ *         (ceni_product_args, ceni_codec_job)
  *     cen_conv_fp32, cen_conv_mma_TT (ceni_conv_args)
  *     cen_conv_wgmma256_TT, _wgmma128_TT, _wgmma64_TT (ceni_conv_args, map of B): as of wgmma
  *
@@ -16,6 +18,7 @@
 #ifndef CENI_KERNELS_PRODUCT_H
 #define CENI_KERNELS_PRODUCT_H
 
+#include "kernels/codec.h"
 #include "kernels/table.h"
 
 /* What `wide` allows: accesses of 16 bytes to A and to B, of 4 elements to all that is added to,
@@ -27,7 +30,11 @@ enum { CENI_ACT_NONE = 0, CENI_ACT_RELU = 1, CENI_ACT_GELU = 2, CENI_ACT_GELU_TA
 
 /* d = act(alpha * row_scale * column_scale * (op a * op b) + beta * c + bias) + residual; an
  * address of 0, and c where beta is 0, takes no part. Of INT8, with a result of INT32, it is the
- * plain product. Strides are elements between rows as they lie in memory. */
+ * plain product. Strides are elements between rows as they lie in memory.
+ *
+ * Where B is encoded, b is 0, and B what a job decodes to as FP32, rounded to A's type; its rows
+ * and columns are the job's, which has no matrix. CENI_WIDE_B: the values of 16 neighbours, of
+ * which the first is a multiple of 16, may be read at once, and so may the metadata of 32. */
 typedef struct ceni_product_args {
     uint64_t a, b, c, d, bias, residual, row_scale, col_scale;
     uint64_t a_stride, b_stride, c_stride, d_stride, residual_stride;
@@ -71,6 +78,22 @@ enum {
     CENI_RASTER = 16,     /* tiles are taken in bands of so many rows of tiles, column by column */
 };
 
+/* Of the kernels that decode B, by the rows of their tiles: columns, slices of the sum, each of
+ * which has CENI_MMA_ROW_BYTES of a row of a stage, stages, and shared bytes. Beside a stage's A
+ * lie the encoded runs of 16 of B: values, metadata, and a scale. Two stages of B are decoded. */
+enum { CENI_CODED_RUN = 16, CENI_CODED_RUN_BYTES = 24 };
+#define CENI_CODED_COLS(rows)    ((rows) == CENI_SIMT_TILE ? CENI_SIMT_TILE : 32)
+#define CENI_CODED_SLICES(rows)  ((rows) == 16 ? 8 : (rows) == 64 ? 4 : 1)
+#define CENI_CODED_STAGES(rows)  ((rows) == 64 ? 6 : 4)
+#define CENI_CODED_A_BYTES(rows) ((rows)*CENI_CODED_SLICES(rows) * CENI_MMA_ROW_BYTES)
+#define CENI_CODED_B_BYTES(rows)                                                                   \
+    (CENI_CODED_COLS(rows) * CENI_CODED_SLICES(rows) * CENI_MMA_ROW_BYTES)
+#define CENI_CODED_RUNS(rows) (CENI_CODED_B_BYTES(rows) / 2 / CENI_CODED_RUN)
+#define CENI_CODED_SHARED(rows)                                                                    \
+    (CENI_CODED_STAGES(rows) *                                                                     \
+         (CENI_CODED_A_BYTES(rows) + CENI_CODED_RUNS(rows) * CENI_CODED_RUN_BYTES) +               \
+     2 * CENI_CODED_B_BYTES(rows))
+
 /* Stages of a wgmma kernel whose tiles have `cols` columns, and its shared bytes. */
 #define CENI_WGMMA_STAGES(cols)      ((cols) == 256 ? 4 : 6)
 #define CENI_WGMMA_STAGE_BYTES(cols) ((CENI_WGMMA_ROWS + (cols)) * CENI_WGMMA_DEPTH * 2)
@@ -80,9 +103,12 @@ enum {
 
 void ceni_twin_product(const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,
                        void *const *args);
+void ceni_twin_coded(const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,
+                     void *const *args);
 void ceni_twin_conv(const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,
                     void *const *args);
 size_t ceni_ranges_product(void *const *args, ceni_kernel_range *ranges);
+size_t ceni_ranges_coded(void *const *args, ceni_kernel_range *ranges);
 size_t ceni_ranges_conv(void *const *args, ceni_kernel_range *ranges);
 
 #endif

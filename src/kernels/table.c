@@ -28,6 +28,9 @@
 #define MAPPED(name)                                                                               \
     {name, 3, SIZES(sizeof(ceni_product_args), 128, 128), ceni_twin_product, ceni_ranges_product},
 #define LAYOUTS(ROW, name)      ROW(name "_nn") ROW(name "_nt") ROW(name "_tn") ROW(name "_tt")
+#define CODED(name)                                                                                \
+    {name, 2, SIZES(sizeof(ceni_product_args), sizeof(ceni_codec_job)), ceni_twin_coded,           \
+     ceni_ranges_coded},
 #define CONV(name)              ONE(name, ceni_conv_args, conv, conv)
 #define CONV_MAPPED(name)                                                                          \
     {name, 2, SIZES(sizeof(ceni_conv_args), 128), ceni_twin_conv, ceni_ranges_conv},
@@ -69,6 +72,12 @@ const ceni_kernel ceni_kernels[] = {
     LAYOUTS(MAPPED, "cen_product_wgmma128_fp16")
     LAYOUTS(MAPPED, "cen_product_wgmma_pair_bf16")
     LAYOUTS(MAPPED, "cen_product_wgmma_pair_fp16")
+    LAYOUTS(CODED, "cen_product_coded_bf16")
+    LAYOUTS(CODED, "cen_product_coded_fp16")
+    LAYOUTS(CODED, "cen_product_coded64_bf16")
+    LAYOUTS(CODED, "cen_product_coded64_fp16")
+    LAYOUTS(CODED, "cen_product_coded16_bf16")
+    LAYOUTS(CODED, "cen_product_coded16_fp16")
     CONV("cen_conv_fp32")
     CONV("cen_conv_mma_bf16")
     CONV("cen_conv_mma_fp16")

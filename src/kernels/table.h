@@ -12,7 +12,7 @@ typedef void (*ceni_kernel_twin)(const uint32_t grid[3], const uint32_t block[3]
                                  uint32_t shared_bytes, void *const *args);
 
 /* Memory that a launch touches, so that the host backend can refuse what a GPU would fault on. */
-enum { CENI_KERNEL_RANGES_MAX = 8 };
+enum { CENI_KERNEL_RANGES_MAX = 16 };
 typedef struct ceni_kernel_range {
     uint64_t addr, size;
     bool write;

@@ -319,12 +319,12 @@ static inline bool kernels_differ(const fixture *f) {
     return !f->host && !suite_test_driver(f);
 }
 
-/* Each kernel that can do it, or, where they are all the same twin, one. */
-static inline void try_product(const fixture *f, arena *a, const trial *t) {
+/* Each kernel that can do it, or, where they are all the same twin, one. `how` is what a failure
+ * says of it, beside the trial. */
+static inline void try_kernels(const fixture *f, arena *a, const trial *t, operands *o,
+                               cen_product product, const char *how) {
     cen_product_kernel kernels[16];
     size_t count = 0;
-    operands o = operands_make(a, t);
-    cen_product product = product_of(t, &o);
     OK(cen_product_list(a->device, &product, kernels, 16, &count));
     assert_int_equal(count > 0, t->m && t->n);
     size_t first = kernels_differ(f) || !count ? 0 : below(count);
@@ -333,16 +333,22 @@ static inline void try_product(const fixture *f, arena *a, const trial *t) {
         if (t->kernel && !strstr(kernels[i].name, t->kernel)) {
             continue;
         }
-        char text[256];
+        char text[256], all[384];
         print_trial(t, kernels[i].name, text);
-        prepare_result(a, t, &o);
+        snprintf(all, sizeof all, "%s%s", text, how);
+        prepare_result(a, t, o);
         product.kernel = kernels[i].name;
         cen_status status = cen_product_run(a->device, &product, 0);
         skip_without_kernels(status);
         OK(status);
-        read_back(a, &o.d, text);
-        check_result(t, &o, text);
+        read_back(a, &o->d, all);
+        check_result(t, o, all);
     }
+}
+
+static inline void try_product(const fixture *f, arena *a, const trial *t) {
+    operands o = operands_make(a, t);
+    try_kernels(f, a, t, &o, product_of(t, &o), "");
     operands_free(&o);
 }
 
@@ -378,6 +384,26 @@ static inline trial plain_trial(uint64_t m, uint64_t n, uint64_t k, int types) {
                        product_types[types][0] == CEN_INT8 && product_types[types][1] != CEN_INT32
                            ? 0x1p-14f
                            : 1};
+}
+
+/* With anything that may be done to the sums. */
+static inline trial random_epilogue(uint64_t m, uint64_t n, uint64_t k, int types) {
+    trial t = plain_trial(m, n, k, types);
+    if (t.out == CEN_INT32) {
+        return t;
+    }
+    t.bias_type = below(2) ? CEN_FP32 : t.out;
+    t.bias = below(2);
+    t.residual = below(2);
+    t.row_scale = below(2);
+    t.col_scale = below(2);
+    t.activation = (cen_activation)below(4);
+    t.alpha *= (float)((double)below(1 << 12) / (1 << 10) - 2);
+    t.beta = below(2) ? (float)((double)below(1 << 12) / (1 << 10) - 2) : 0;
+    t.in_place = t.beta != 0 && below(2);
+    t.transpose_a = below(2);
+    t.transpose_b = below(2);
+    return t;
 }
 
 #endif

@@ -2,25 +2,6 @@
  * in any combination, by every kernel. */
 #include "tests/conformance/product_suite.h"
 
-static trial random_epilogue(uint64_t m, uint64_t n, uint64_t k, int types) {
-    trial t = plain_trial(m, n, k, types);
-    if (t.out == CEN_INT32) {
-        return t;
-    }
-    t.bias_type = below(2) ? CEN_FP32 : t.out;
-    t.bias = below(2);
-    t.residual = below(2);
-    t.row_scale = below(2);
-    t.col_scale = below(2);
-    t.activation = (cen_activation)below(4);
-    t.alpha *= (float)((double)below(1 << 12) / (1 << 10) - 2);
-    t.beta = below(2) ? (float)((double)below(1 << 12) / (1 << 10) - 2) : 0;
-    t.in_place = t.beta != 0 && below(2);
-    t.transpose_a = below(2);
-    t.transpose_b = below(2);
-    return t;
-}
-
 static void combinations_are_exact(void **state) {
     arena a = arena_make(((fixture *)*state)->device);
     for (int round = 0; round < 40; round++) {
