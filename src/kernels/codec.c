@@ -2,10 +2,9 @@
  * lies between the steps stays in the first cache. */
 #include "kernels/codec.h"
 
-#include "cenote/dtype.h"
 #include "kernels/codec_tile.h"
 
-enum { TILE = CENI_CODEC_TILE };
+enum { TILE = CENI_CODEC_TILE, STEP = CENI_CODEC_STEP };
 
 /* A tile on its way; what the steps leave to each other. */
 typedef struct tile {
@@ -25,13 +24,29 @@ typedef struct tile {
     float sum_r[TILE]; /* r, and 0 where an element was pruned */
     int32_t kept_z[TILE / 2];
     uint8_t nibbles[TILE / 4];
+    const ceni_codec_run_loops *straight; /* NULL: only steps */
+    float run_s[TILE / STEP], run_r[TILE / STEP];
 } tile;
+
+/* Elements that saturate in 16 bits take steps, and units that begin amid a vector. */
+static const ceni_codec_run_loops *straight_of(const ceni_codec_loops *loops,
+                                               const ceni_codec_job *job) {
+    bool cut = job->kind <= CENI_CODEC_BF16 && ceni_codec_is(job, CENI_CODEC_SATURATING);
+    bool amid = ceni_codec_is(job, CENI_CODEC_SCALED) && job->unit_cols < job->cols &&
+                job->unit_cols % STEP;
+    if (!loops->runs || ceni_codec_is(job, CENI_CODEC_SPARSE) || cut || amid) {
+        return NULL;
+    }
+    return &loops->runs->of[ceni_codec_source(job)][job->kind];
+}
 
 static void tile_init(tile *t, const ceni_codec_loops *loops, const ceni_codec_job *job) {
     t->loops = loops;
     t->job = job;
     t->unit = UINT64_MAX;
+    t->straight = straight_of(loops, job);
     if (!ceni_codec_is(job, CENI_CODEC_SCALED)) {
+        t->run_s[0] = t->run_r[0] = 1.0f;
         for (size_t i = 0; i < TILE; i++) {
             t->s[i] = t->r[i] = t->kept_r[i / 2] = 1.0f;
         }
@@ -239,6 +254,8 @@ static void spread(const tile *t, const float *kept, size_t groups, float *all) 
 /* false: the tile is not 2:4, and was pruned. */
 static bool encode_sparse(tile *t, uint64_t row, uint64_t col, size_t n, bool back) {
     size_t groups = (n + 3) / 4;
+    ceni_codec_load(t->loops, t->job, row, col, n, t->x);
+    tile_scales(t, row, col, n);
     for (size_t i = n; i < 4 * groups; i++) {
         t->x[i] = 0;
         t->s[i] = t->r[i] = 1.0f; /* of a place behind the row's end */
@@ -262,6 +279,7 @@ static bool encode_sparse(tile *t, uint64_t row, uint64_t col, size_t n, bool ba
 static bool decode_sparse(tile *t, uint64_t row, uint64_t col, size_t n) {
     size_t groups = (n + 3) / 4;
     float y[TILE / 2];
+    tile_scales(t, row, col, n);
     for (size_t i = n; i < 4 * groups; i++) {
         t->s[i] = 1.0f;
         t->z[i] = 0;
@@ -273,6 +291,56 @@ static bool decode_sparse(tile *t, uint64_t row, uint64_t col, size_t n) {
     uncode(t, t->kept_s, t->kept_z, 2 * groups, y);
     spread(t, y, groups, t->y);
     return rising;
+}
+
+/* ---- straight ---- */
+
+/* Of n elements, a multiple of STEP, from (row, col) on. false: they are not taken straight. */
+static bool run_of(tile *t, uint64_t row, uint64_t col, size_t n, ceni_codec_run *run) {
+    const ceni_codec_job *job = t->job;
+    size_t bytes;
+    if (!t->straight) {
+        return false;
+    }
+    *run = (ceni_codec_run){.matrix = ceni_codec_element(job, row, col),
+                            .values = values_at(job, row, col, n, &bytes),
+                            .n = n,
+                            .width = n,
+                            .s = t->run_s,
+                            .r = t->run_r,
+                            .saturate = ceni_codec_is(job, CENI_CODEC_SATURATING),
+                            .limit = job->limit};
+    if (!ceni_codec_is(job, CENI_CODEC_SCALED)) {
+        return true;
+    }
+    uint64_t unit = row / job->unit_rows * job->units_across + col / job->unit_cols;
+    size_t units = 1;
+    if (job->unit_cols - col % job->unit_cols < n) {
+        if (TILE % job->unit_cols) {
+            return false;
+        }
+        run->width = (size_t)job->unit_cols;
+        units = (n + run->width - 1) / run->width;
+    }
+    memcpy(t->run_s, (const void *)(uintptr_t)(job->scales + unit * sizeof(float)),
+           units * sizeof(float));
+    t->loops->inverse(t->run_s, units, t->run_r);
+    if (ceni_codec_is(job, CENI_CODEC_ASYMMETRIC)) {
+        run->z = (const int8_t *)(uintptr_t)(job->zeros + unit);
+    }
+    return true;
+}
+
+/* Not where codes are counted, nor where a scale that was given makes what is not finite. */
+static bool sums_go_straight(const tile *t, const ceni_codec_run *run) {
+    if (!ceni_codec_is(t->job, CENI_CODEC_GIVEN_SCALES)) {
+        return true;
+    }
+    float none = 0;
+    for (size_t k = 0; k * run->width < run->n; k++) {
+        none += run->s[k] * 0 + run->r[k] * 0;
+    }
+    return !run->z && none == 0;
 }
 
 /* ---- rows ---- */
@@ -288,35 +356,56 @@ static void sum_tile(tile *t, size_t n, ceni_codec_sums *sums) {
     }
 }
 
-/* false: it is not 2:4, and was pruned. */
+static void encode_steps(tile *t, uint64_t row, uint64_t col, size_t n, ceni_codec_sums *sums) {
+    ceni_codec_load(t->loops, t->job, row, col, n, t->x);
+    tile_scales(t, row, col, n);
+    codes(t, t->x, t->r, t->z, n);
+    put_values(t, row, col, n);
+    if (sums) {
+        uncode(t, t->s, t->z, n, t->y);
+        sum_tile(t, n, sums);
+    }
+}
+
+static void encode_piece(tile *t, uint64_t row, uint64_t col, size_t n, ceni_codec_sums *sums) {
+    ceni_codec_run run;
+    if (!run_of(t, row, col, n, &run) ||
+        (sums && !(sums_go_straight(t, &run) && t->straight->encode_sums(&run, sums)))) {
+        encode_steps(t, row, col, n, sums);
+    } else if (!sums) {
+        t->straight->encode(&run);
+    }
+}
+
+/* false: it is not 2:4, and was pruned. Sums are made of whole steps and of the rest, whichever way
+ * they are made. */
 static bool encode_row(tile *t, uint64_t row, ceni_codec_sums *sums) {
     const ceni_codec_job *job = t->job;
     bool is_sparse = ceni_codec_is(job, CENI_CODEC_SPARSE), sparse = true;
     for (uint64_t col = 0; col < job->cols; col += TILE) {
-        size_t n = (size_t)ceni_codec_least(job->cols - col, TILE);
-        ceni_codec_load(t->loops, job, row, col, n, t->x);
-        tile_scales(t, row, col, n);
+        size_t n = (size_t)ceni_codec_least(job->cols - col, TILE), rest = n % STEP;
         if (is_sparse) {
             sparse = encode_sparse(t, row, col, n, sums) && sparse;
-        } else {
-            codes(t, t->x, t->r, t->z, n);
-            put_values(t, row, col, n);
             if (sums) {
-                uncode(t, t->s, t->z, n, t->y);
+                sum_tile(t, n, sums);
             }
+            continue;
         }
-        if (sums) {
-            sum_tile(t, n, sums);
+        if (n > rest) {
+            encode_piece(t, row, col, n - rest, sums);
+        }
+        if (rest) {
+            encode_steps(t, row, col + n - rest, rest, sums);
         }
     }
     return sparse;
 }
 
-bool ceni_codec_encode_host(const ceni_codec_job *job, ceni_codec_sums *rows,
-                            ceni_codec_sums *total, uint64_t *dense_row) {
+bool ceni_codec_encode_with(const ceni_codec_loops *loops, const ceni_codec_job *job,
+                            ceni_codec_sums *rows, ceni_codec_sums *total, uint64_t *dense_row) {
     bool scales = ceni_codec_is(job, CENI_CODEC_OWN_SCALES);
     tile t;
-    tile_init(&t, ceni_codec_loops_here(), job);
+    tile_init(&t, loops, job);
     for (uint64_t row = 0; row < job->rows; row++) {
         ceni_codec_sums sums = {0};
         if (scales && row % job->unit_rows == 0) {
@@ -338,35 +427,65 @@ bool ceni_codec_encode_host(const ceni_codec_job *job, ceni_codec_sums *rows,
     return true;
 }
 
+bool ceni_codec_encode_host(const ceni_codec_job *job, ceni_codec_sums *rows,
+                            ceni_codec_sums *total, uint64_t *dense_row) {
+    return ceni_codec_encode_with(ceni_codec_loops_here(), job, rows, total, dense_row);
+}
+
 static void store(const tile *t, uint64_t row, uint64_t col, size_t n) {
-    uint64_t at = row * t->job->stride + col;
+    void *to = ceni_codec_element(t->job, row, col);
     if (t->job->dtype == CEN_FP32) {
-        t->loops->store_f32(t->y, n, (float *)(uintptr_t)t->job->matrix + at);
+        t->loops->store_f32(t->y, n, (float *)to);
     } else if (t->job->dtype == CEN_FP16) {
-        t->loops->store_f16(t->y, n, (uint16_t *)(uintptr_t)t->job->matrix + at);
+        t->loops->store_f16(t->y, n, (uint16_t *)to);
     } else {
-        t->loops->store_bf16(t->y, n, (uint16_t *)(uintptr_t)t->job->matrix + at);
+        t->loops->store_bf16(t->y, n, (uint16_t *)to);
     }
 }
 
-bool ceni_codec_decode_host(const ceni_codec_job *job, bool strict, uint64_t *bad_row) {
-    tile t;
-    tile_init(&t, ceni_codec_loops_here(), job);
-    for (uint64_t row = 0; row < job->rows; row++) {
-        for (uint64_t col = 0; col < job->cols; col += TILE) {
-            size_t n = (size_t)ceni_codec_least(job->cols - col, TILE);
-            tile_scales(&t, row, col, n);
-            if (!ceni_codec_is(job, CENI_CODEC_SPARSE)) {
-                get_values(&t, row, col, n);
-                uncode(&t, t.s, t.z, n, t.y);
-            } else if (!decode_sparse(&t, row, col, n) && strict) {
-                *bad_row = row;
-                return false;
+static void decode_steps(tile *t, uint64_t row, uint64_t col, size_t n) {
+    tile_scales(t, row, col, n);
+    get_values(t, row, col, n);
+    uncode(t, t->s, t->z, n, t->y);
+    store(t, row, col, n);
+}
+
+static bool decode_row(tile *t, uint64_t row) {
+    const ceni_codec_job *job = t->job;
+    bool is_sparse = ceni_codec_is(job, CENI_CODEC_SPARSE), rising = true;
+    for (uint64_t col = 0; col < job->cols; col += TILE) {
+        size_t n = (size_t)ceni_codec_least(job->cols - col, TILE), whole = n - n % STEP;
+        ceni_codec_run run;
+        if (is_sparse) {
+            rising = decode_sparse(t, row, col, n) && rising;
+            store(t, row, col, n);
+        } else if (whole && run_of(t, row, col, whole, &run)) {
+            t->straight->decode(&run);
+            if (n > whole) {
+                decode_steps(t, row, col + whole, n - whole);
             }
-            store(&t, row, col, n);
+        } else {
+            decode_steps(t, row, col, n);
+        }
+    }
+    return rising;
+}
+
+bool ceni_codec_decode_with(const ceni_codec_loops *loops, const ceni_codec_job *job, bool strict,
+                            uint64_t *bad_row) {
+    tile t;
+    tile_init(&t, loops, job);
+    for (uint64_t row = 0; row < job->rows; row++) {
+        if (!decode_row(&t, row) && strict) {
+            *bad_row = row;
+            return false;
         }
     }
     return true;
+}
+
+bool ceni_codec_decode_host(const ceni_codec_job *job, bool strict, uint64_t *bad_row) {
+    return ceni_codec_decode_with(ceni_codec_loops_here(), job, strict, bad_row);
 }
 
 void ceni_codec_sums_add(ceni_codec_sums *to, const ceni_codec_sums *from) {

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/codec.h"
+#include "kernels/codec_runs.h"
 
 typedef struct ceni_codec_loops {
     void (*load_f16)(const uint16_t *from, size_t n, float *x);
@@ -47,11 +47,12 @@ typedef struct ceni_codec_loops {
                             int32_t high);
     void (*sums)(const float *x, const float *r, const float *y, size_t n, float limit,
                  ceni_codec_sums *sums);
+    const ceni_codec_runs *runs; /* NULL: there are none */
 } ceni_codec_loops;
 
 extern const ceni_codec_loops ceni_codec_loops_any;
 #if defined(__x86_64__)
-extern const ceni_codec_loops ceni_codec_loops_avx2; /* only where the processor has it */
+extern const ceni_codec_loops ceni_codec_loops_avx2; /* only where the processor has it, and FMA */
 #endif
 
 /* Those for this processor. */

@@ -1,0 +1,49 @@
+/* Encoding and decoding straight from memory to memory, without the steps of codec_loops.h: what
+ * most matrices take on a processor that has vectors for it. They give the same bytes and the same
+ * sums as the steps. */
+#ifndef CENI_KERNELS_CODEC_RUNS_H
+#define CENI_KERNELS_CODEC_RUNS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/codec.h"
+
+enum { CENI_CODEC_STEP = 32 }; /* elements; runs and units are multiples of it */
+
+/* A piece of a row: n elements, of which each `width` share an s, r and z (NULL: they are 0).
+ * 16-bit kinds ask for none of them. */
+typedef struct ceni_codec_run {
+    void *matrix, *values;
+    size_t n, width;
+    const float *s, *r;
+    const int8_t *z;
+    bool saturate;
+    float limit;
+} ceni_codec_run;
+
+typedef struct ceni_codec_run_loops {
+    void (*encode)(const ceni_codec_run *run);
+    /* And adds to sums. false: an element is not finite before or after, and nothing is done. */
+    bool (*encode_sums)(const ceni_codec_run *run, ceni_codec_sums *sums);
+    void (*decode)(const ceni_codec_run *run);
+} ceni_codec_run_loops;
+
+/* hi[k], or lo[k] and hi[k], are widened to the finite elements of the k-th unit. */
+typedef struct ceni_codec_source_loops {
+    void (*largest)(const void *from, size_t n, size_t width, float *hi);
+    void (*extremes)(const void *from, size_t n, size_t width, float *lo, float *hi);
+} ceni_codec_source_loops;
+
+typedef struct ceni_codec_runs {
+    ceni_codec_run_loops of[3]
+                           [CENI_CODEC_INT4 + 1]; /* by CEN_FP32 less the matrix's type, and kind */
+    ceni_codec_source_loops source[3];
+} ceni_codec_runs;
+
+#if defined(__x86_64__)
+extern const ceni_codec_runs ceni_codec_runs_avx2;
+#endif
+
+#endif

@@ -1,0 +1,294 @@
+/* Compiled with -mavx2 -mfma (CMakeLists.txt). */
+#if defined(__x86_64__)
+#include "kernels/codec_runs.h"
+#include "kernels/codec_vectors.h"
+
+enum { STEP = CENI_CODEC_STEP };
+
+static inline size_t end_of(const ceni_codec_run *run, size_t from) {
+    return run->n - from < run->width ? run->n : from + run->width;
+}
+
+VECTOR_INLINE v_unit unit_of(const ceni_codec_run *run, size_t k, uint32_t kind) {
+    v_unit u = {.saturate = run->saturate};
+    if (kind > CENI_CODEC_BF16) {
+        u.s = _mm256_set1_ps(run->s[k]);
+        u.r = _mm256_set1_ps(run->r[k]);
+        u.z = _mm256_set1_epi32(run->z ? run->z[k] : 0);
+    }
+    return u;
+}
+
+VECTOR_INLINE __m256 scaled(__m256 x, const v_unit *u, uint32_t kind) {
+    return kind > CENI_CODEC_BF16 ? _mm256_mul_ps(x, u->r) : x;
+}
+
+VECTOR_INLINE void encode(const ceni_codec_run *run, cen_dtype dtype, uint32_t kind, bool zero) {
+    for (size_t i = 0, k = 0; i < run->n; k++) {
+        v_unit u = unit_of(run, k, kind);
+        for (size_t end = end_of(run, i); i < end; i += STEP) {
+            __m256i code[4];
+            for (size_t j = 0; j < 4; j++) {
+                __m256 x = v_load(run->matrix, i + 8 * j, dtype);
+                code[j] = v_encode(scaled(x, &u, kind), &u, kind, zero);
+            }
+            v_put_codes(run->values, i, code, kind);
+        }
+    }
+}
+
+VECTOR_INLINE void decode(const ceni_codec_run *run, cen_dtype dtype, uint32_t kind) {
+    for (size_t i = 0, k = 0; i < run->n; k++) {
+        v_unit u = unit_of(run, k, kind);
+        for (size_t end = end_of(run, i); i < end; i += STEP) {
+            __m256i code[4];
+            v_get_codes(run->values, i, code, kind);
+            for (size_t j = 0; j < 4; j += 2) {
+                v_store(run->matrix, i + 8 * j, v_decode(code[j], &u, kind),
+                        v_decode(code[j + 1], &u, kind), dtype);
+            }
+        }
+    }
+}
+
+/* ---- sums ---- */
+
+/* Of finite elements, in the lanes that codec_loops_body.h adds up in. A product of two floats is
+ * exact in a double, so that its fused sum is the same as the two operations. */
+typedef struct sums {
+    __m256d max_error[2], error[2], error2[2], x2[2], y2[2], xy[2];
+    __m256i largest;               /* bits */
+    __m256i saturated, kept, zero; /* less the counts: t beyond the limit, y and x that are 0 */
+} sums;
+
+VECTOR_INLINE void add_half(sums *s, size_t h, __m256d x, __m256d y) {
+    __m256d e = _mm256_andnot_pd(_mm256_set1_pd(-0.0), _mm256_sub_pd(x, y));
+    s->max_error[h] = _mm256_max_pd(e, s->max_error[h]);
+    s->error[h] = _mm256_add_pd(s->error[h], e);
+    s->error2[h] = _mm256_add_pd(s->error2[h], _mm256_mul_pd(e, e));
+    s->x2[h] = _mm256_fmadd_pd(x, x, s->x2[h]);
+    s->y2[h] = _mm256_fmadd_pd(y, y, s->y2[h]);
+    s->xy[h] = _mm256_fmadd_pd(x, y, s->xy[h]);
+}
+
+VECTOR_INLINE void add(sums *s, __m256 x, __m256 t, __m256 y, __m256 limit) {
+    __m256 none = _mm256_setzero_ps(), sign = _mm256_set1_ps(-0.0f);
+    __m256 cut = _mm256_cmp_ps(_mm256_andnot_ps(sign, t), limit, _CMP_GT_OQ);
+    s->largest = _mm256_max_epi32(s->largest, v_size(_mm256_castps_si256(x)));
+    s->saturated = _mm256_add_epi32(s->saturated, _mm256_castps_si256(cut));
+    s->zero = _mm256_add_epi32(s->zero, _mm256_castps_si256(_mm256_cmp_ps(x, none, _CMP_EQ_OQ)));
+    s->kept = _mm256_add_epi32(s->kept, _mm256_castps_si256(_mm256_cmp_ps(y, none, _CMP_EQ_OQ)));
+    add_half(s, 0, _mm256_cvtps_pd(_mm256_castps256_ps128(x)),
+             _mm256_cvtps_pd(_mm256_castps256_ps128(y)));
+    add_half(s, 1, _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)),
+             _mm256_cvtps_pd(_mm256_extractf128_ps(y, 1)));
+}
+
+static uint64_t count_of(__m256i less) {
+    int32_t lane[8], all = 0;
+    _mm256_storeu_si256((__m256i_u *)lane, less);
+    for (int i = 0; i < 8; i++) {
+        all -= lane[i];
+    }
+    return (uint64_t)all;
+}
+
+static int32_t most_of(__m256i sizes) {
+    int32_t lane[8], most = 0;
+    _mm256_storeu_si256((__m256i_u *)lane, sizes);
+    for (int i = 0; i < 8; i++) {
+        most = lane[i] > most ? lane[i] : most;
+    }
+    return most;
+}
+
+static void add_lanes(double *to, const __m256d *halves) {
+    double lane[8];
+    _mm256_storeu_pd(lane, halves[0]);
+    _mm256_storeu_pd(lane + 4, halves[1]);
+    for (int i = 0; i < 8; i++) {
+        *to += lane[i];
+    }
+}
+
+static void largest_lane(double *to, const __m256d *halves) {
+    double lane[4];
+    _mm256_storeu_pd(lane, _mm256_max_pd(halves[0], halves[1]));
+    for (int i = 0; i < 4; i++) {
+        *to = lane[i] > *to ? lane[i] : *to;
+    }
+}
+
+/* false: an infinity, a NaN, or one that was made. */
+static bool sums_end(const sums *s, const ceni_codec_run *run, bool overflows,
+                     ceni_codec_sums *to) {
+    int32_t bits = most_of(s->largest);
+    uint64_t saturated = count_of(s->saturated);
+    if (bits >= 0x7F800000 || (saturated && overflows)) {
+        return false;
+    }
+    float size = ceni_float_of((uint32_t)bits);
+    to->count += run->n;
+    to->saturated += saturated;
+    to->underflowed += count_of(s->kept) - count_of(s->zero);
+    to->largest = size > to->largest ? size : to->largest;
+    largest_lane(&to->max_error, s->max_error);
+    add_lanes(&to->error, s->error);
+    add_lanes(&to->error2, s->error2);
+    add_lanes(&to->x2, s->x2);
+    add_lanes(&to->y2, s->y2);
+    add_lanes(&to->xy, s->xy);
+    return true;
+}
+
+VECTOR_INLINE bool encode_sums(const ceni_codec_run *run, ceni_codec_sums *to, cen_dtype dtype,
+                               uint32_t kind, bool zero) {
+    sums s;
+    memset(&s, 0, sizeof s);
+    __m256 limit = _mm256_set1_ps(run->limit);
+    for (size_t i = 0, k = 0; i < run->n; k++) {
+        v_unit u = unit_of(run, k, kind);
+        for (size_t end = end_of(run, i); i < end; i += STEP) {
+            __m256i code[4];
+            for (size_t j = 0; j < 4; j++) {
+                __m256 x = v_load(run->matrix, i + 8 * j, dtype), t = scaled(x, &u, kind);
+                code[j] = v_encode(t, &u, kind, zero);
+                add(&s, x, t, v_decode(code[j], &u, kind), limit);
+            }
+            v_put_codes(run->values, i, code, kind);
+        }
+    }
+    return sums_end(&s, run, kind < CENI_CODEC_INT8 && !run->saturate, to);
+}
+
+/* ---- extremes ---- */
+
+/* The largest size of n elements, as bits of their own type. */
+VECTOR_INLINE uint32_t most_bits(const void *from, size_t at, size_t end, cen_dtype dtype) {
+    __m256i most = _mm256_setzero_si256(), next = most;
+    if (dtype == CEN_FP32) {
+        const float *x = (const float *)from;
+        for (size_t i = at; i < end; i += 16) {
+            __m256i a = _mm256_loadu_si256((const __m256i_u *)(x + i));
+            __m256i b = _mm256_loadu_si256((const __m256i_u *)(x + i + 8));
+            most = _mm256_max_epi32(most, v_size(a));
+            next = _mm256_max_epi32(next, v_size(b));
+        }
+        return (uint32_t)most_of(_mm256_max_epi32(most, next));
+    }
+    const uint16_t *x = (const uint16_t *)from;
+    __m256i mask = _mm256_set1_epi16(0x7FFF);
+    for (size_t i = at; i < end; i += 32) {
+        __m256i a = _mm256_loadu_si256((const __m256i_u *)(x + i));
+        __m256i b = _mm256_loadu_si256((const __m256i_u *)(x + i + 16));
+        most = _mm256_max_epi16(most, _mm256_and_si256(a, mask));
+        next = _mm256_max_epi16(next, _mm256_and_si256(b, mask));
+    }
+    most = _mm256_max_epi16(most, next);
+    __m256i odd = _mm256_srli_epi32(most, 16), even = _mm256_and_si256(most, v_all(0xFFFF));
+    return (uint32_t)most_of(_mm256_max_epi32(odd, even));
+}
+
+/* As those of finite elements, which a unit with others is searched again for. */
+static float finite_most(const void *from, size_t at, size_t end, cen_dtype dtype) {
+    __m256i most = _mm256_setzero_si256();
+    for (size_t i = at; i < end; i += 8) {
+        __m256i size = v_size(_mm256_castps_si256(v_load(from, i, dtype)));
+        __m256i beyond = v_above(size, 0x7F7FFFFFu);
+        most = _mm256_max_epi32(most, _mm256_andnot_si256(beyond, size));
+    }
+    return ceni_float_of((uint32_t)most_of(most));
+}
+
+VECTOR_INLINE void largest(const void *from, size_t n, size_t width, float *hi, cen_dtype dtype) {
+    uint32_t infinite = dtype == CEN_FP32 ? 0x7F800000u : dtype == CEN_BF16 ? 0x7F80 : 0x7C00;
+    for (size_t at = 0, k = 0; at < n; at += width, k++) {
+        size_t end = n - at < width ? n : at + width;
+        uint32_t bits = most_bits(from, at, end, dtype);
+        float most = bits >= infinite    ? finite_most(from, at, end, dtype)
+                     : dtype == CEN_FP32 ? ceni_float_of(bits)
+                     : dtype == CEN_BF16 ? ceni_float_of_bf16((uint16_t)bits)
+                                         : ceni_float_of_f16((uint16_t)bits);
+        hi[k] = most > hi[k] ? most : hi[k];
+    }
+}
+
+static void widen(__m256 low, __m256 high, float *lo, float *hi) {
+    float lows[8], highs[8];
+    _mm256_storeu_ps(lows, low);
+    _mm256_storeu_ps(highs, high);
+    for (int i = 0; i < 8; i++) {
+        *lo = lows[i] < *lo ? lows[i] : *lo;
+        *hi = highs[i] > *hi ? highs[i] : *hi;
+    }
+}
+
+VECTOR_INLINE void extremes(const void *from, size_t n, size_t width, float *lo, float *hi,
+                            cen_dtype dtype) {
+    for (size_t at = 0, k = 0; at < n; k++) {
+        __m256 low[2], high[2];
+        low[0] = low[1] = high[0] = high[1] = _mm256_setzero_ps();
+        for (size_t end = n - at < width ? n : at + width; at < end; at += 16) {
+            for (size_t j = 0; j < 2; j++) {
+                __m256 x = v_load(from, at + 8 * j, dtype);
+                __m256i beyond = v_above(v_size(_mm256_castps_si256(x)), 0x7F7FFFFFu);
+                x = _mm256_andnot_ps(_mm256_castsi256_ps(beyond), x);
+                low[j] = _mm256_min_ps(x, low[j]);
+                high[j] = _mm256_max_ps(x, high[j]);
+            }
+        }
+        widen(_mm256_min_ps(low[0], low[1]), _mm256_max_ps(high[0], high[1]), &lo[k], &hi[k]);
+    }
+}
+
+/* ---- the table ---- */
+
+#define RUN(kind, dtype)                                                                           \
+    static void encode_##kind##_##dtype(const ceni_codec_run *run) {                               \
+        if (CENI_CODEC_##kind >= CENI_CODEC_INT8 && run->z) {                                      \
+            encode(run, CEN_##dtype, CENI_CODEC_##kind, true);                                     \
+        } else {                                                                                   \
+            encode(run, CEN_##dtype, CENI_CODEC_##kind, false);                                    \
+        }                                                                                          \
+    }                                                                                              \
+    static bool encode_sums_##kind##_##dtype(const ceni_codec_run *run, ceni_codec_sums *to) {     \
+        return CENI_CODEC_##kind >= CENI_CODEC_INT8 && run->z                                      \
+                   ? encode_sums(run, to, CEN_##dtype, CENI_CODEC_##kind, true)                    \
+                   : encode_sums(run, to, CEN_##dtype, CENI_CODEC_##kind, false);                  \
+    }                                                                                              \
+    static void decode_##kind##_##dtype(const ceni_codec_run *run) {                               \
+        decode(run, CEN_##dtype, CENI_CODEC_##kind);                                               \
+    }
+
+#define SOURCE(dtype)                                                                              \
+    RUN(FP16, dtype)                                                                               \
+    RUN(BF16, dtype)                                                                               \
+    RUN(E4M3, dtype)                                                                               \
+    RUN(E5M2, dtype)                                                                               \
+    RUN(INT8, dtype)                                                                               \
+    RUN(INT4, dtype)                                                                               \
+    static void largest_##dtype(const void *from, size_t n, size_t width, float *hi) {             \
+        largest(from, n, width, hi, CEN_##dtype);                                                  \
+    }                                                                                              \
+    static void extremes_##dtype(const void *from, size_t n, size_t width, float *lo, float *hi) { \
+        extremes(from, n, width, lo, hi, CEN_##dtype);                                             \
+    }
+
+#define ROW(kind, dtype)                                                                           \
+    [CENI_CODEC_##                                                                                 \
+        kind] = {encode_##kind##_##dtype, encode_sums_##kind##_##dtype, decode_##kind##_##dtype}
+#define ROWS(dtype)                                                                                \
+    {                                                                                              \
+        ROW(FP16, dtype), ROW(BF16, dtype), ROW(E4M3, dtype), ROW(E5M2, dtype), ROW(INT8, dtype),  \
+            ROW(INT4, dtype)                                                                       \
+    }
+
+SOURCE(FP32)
+SOURCE(FP16)
+SOURCE(BF16)
+
+const ceni_codec_runs ceni_codec_runs_avx2 = {.of = {ROWS(FP32), ROWS(BF16), ROWS(FP16)},
+                                              .source = {{largest_FP32, extremes_FP32},
+                                                         {largest_BF16, extremes_BF16},
+                                                         {largest_FP16, extremes_FP16}}};
+#endif

@@ -1,0 +1,274 @@
+/* Steps of encoding and decoding on eight elements in a vector of AVX2, each of which gives what
+ * the loop of the same name in codec_loops_body.h gives. `kind` and `dtype` are constants wherever
+ * these are called, so that nothing is left of the choice between them. */
+#ifndef CENI_KERNELS_CODEC_VECTORS_H
+#define CENI_KERNELS_CODEC_VECTORS_H
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "cenote/dtype.h"
+#include "kernels/codec_loops.h"
+
+#define VECTOR_INLINE static inline __attribute__((always_inline))
+
+VECTOR_INLINE __m256i v_all(uint32_t value) {
+    return _mm256_set1_epi32((int)value);
+}
+
+/* a where the mask is set, else b. */
+VECTOR_INLINE __m256i v_pick(__m256i mask, __m256i a, __m256i b) {
+    return _mm256_blendv_epi8(b, a, mask);
+}
+
+VECTOR_INLINE __m256i v_size(__m256i bits) {
+    return _mm256_and_si256(bits, v_all(0x7FFFFFFFu));
+}
+
+/* Where a size as bits is above another, both being below 2^31. */
+VECTOR_INLINE __m256i v_above(__m256i size, uint32_t than) {
+    return _mm256_cmpgt_epi32(size, v_all(than));
+}
+
+/* (bits + half an ulp, ties to even) >> shift, where `bias` is the half less one, and whatever else
+ * is to be added. */
+VECTOR_INLINE __m256i v_rounded(__m256i bits, int shift, uint32_t bias) {
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, shift), v_all(1));
+    return _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, odd), v_all(bias)), shift);
+}
+
+/* What is below the least normal number of a format: `unit` is 2^23 times the least subnormal. */
+VECTOR_INLINE __m256i v_subnormal(__m256i size, float unit) {
+    __m256 sum = _mm256_add_ps(_mm256_castsi256_ps(size), _mm256_set1_ps(unit));
+    return _mm256_sub_epi32(_mm256_castps_si256(sum), _mm256_castps_si256(_mm256_set1_ps(unit)));
+}
+
+/* ---- 16-bit floats ---- */
+
+VECTOR_INLINE __m256i v_to_bf16(__m256 x) {
+    __m256i bits = _mm256_castps_si256(x);
+    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return v_pick(nan, v_all(0x7FFF), v_rounded(bits, 16, 0x7FFF));
+}
+
+VECTOR_INLINE __m256i v_to_f16(__m256 x) {
+    __m256i bits = _mm256_castps_si256(x), size = v_size(bits);
+    __m256i sign = _mm256_srli_epi32(_mm256_andnot_si256(v_all(0x7FFFFFFFu), bits), 16);
+    __m256i normal = v_rounded(size, 13, 0xFFFu - (112u << 23));
+    __m256i half = v_pick(v_above(size, 0x387FFFFFu), normal, v_subnormal(size, 0.5f));
+    half = v_pick(v_above(size, 0x477FFFFFu), v_all(0x7C00), half);
+    return v_pick(v_above(size, 0x7F800000u), v_all(0x7FFF), _mm256_or_si256(half, sign));
+}
+
+VECTOR_INLINE __m256 v_of_bf16(__m256i code) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(code, 16));
+}
+
+VECTOR_INLINE __m256 v_of_f16(__m256i code) {
+    __m256i size = _mm256_and_si256(code, v_all(0x7FFF));
+    __m256i sign = _mm256_slli_epi32(_mm256_xor_si256(code, size), 16);
+    /* A half's bits in the place of a float's are the number but for the exponent's bias. */
+    __m256i wide = _mm256_slli_epi32(size, 13);
+    __m256 number = _mm256_mul_ps(_mm256_castsi256_ps(wide), _mm256_set1_ps(0x1p112f));
+    __m256i rest = _mm256_add_epi32(wide, v_all(224u << 23));
+    __m256i bits = v_pick(v_above(size, 0x7BFF), rest, _mm256_castps_si256(number));
+    return _mm256_castsi256_ps(_mm256_or_si256(bits, sign));
+}
+
+/* ---- FP8 ---- */
+
+/* The format's numbers: bits of the mantissa that are rounded away, its bias less a float's, the
+ * least normal number and the largest that does not overflow, as bits, and the subnormals' unit. */
+typedef struct v_fp8 {
+    int shift;
+    uint32_t bias, normal, largest, saturated, beyond;
+    float unit, back;
+} v_fp8;
+
+#define V_E4M3                                                                                     \
+    ((v_fp8){20, 0x7FFFFu - (120u << 23), 0x3C800000u, 0x43E80000u, 0x7E, 0x7F, 16384.0f, 0x1p120f})
+#define V_E5M2                                                                                     \
+    ((v_fp8){21, 0xFFFFFu - (112u << 23), 0x38800000u, 0x476FFFFFu, 0x7B, 0x7C, 128.0f, 0x1p112f})
+
+VECTOR_INLINE __m256i v_to_fp8(__m256 t, v_fp8 f, bool saturate) {
+    __m256i bits = _mm256_castps_si256(t), size = v_size(bits);
+    __m256i sign = _mm256_srli_epi32(_mm256_andnot_si256(v_all(0x7FFFFFFFu), bits), 24);
+    __m256i code = v_pick(v_above(size, f.normal - 1), v_rounded(size, f.shift, f.bias),
+                          v_subnormal(size, f.unit));
+    code = v_pick(v_above(size, f.largest), v_all(saturate ? f.saturated : f.beyond), code);
+    return v_pick(v_above(size, 0x7F800000u), v_all(0x7F), _mm256_or_si256(code, sign));
+}
+
+VECTOR_INLINE __m256 v_of_e4m3(__m256i code) {
+    __m256i size = _mm256_and_si256(code, v_all(0x7F));
+    __m256i sign = _mm256_slli_epi32(_mm256_xor_si256(code, size), 24);
+    __m256 number =
+        _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(size, 20)), _mm256_set1_ps(0x1p120f));
+    __m256i bits = v_pick(v_above(size, 0x7E), v_all(0x7FFFFFFFu), _mm256_castps_si256(number));
+    return _mm256_castsi256_ps(_mm256_or_si256(bits, sign));
+}
+
+/* It is the upper half of an FP16. */
+VECTOR_INLINE __m256 v_of_e5m2(__m256i code) {
+    return v_of_f16(_mm256_slli_epi32(code, 8));
+}
+
+/* ---- integers ---- */
+
+VECTOR_INLINE __m256 v_cut(__m256 t, float end) {
+    t = _mm256_and_ps(t, _mm256_cmp_ps(t, t, _CMP_ORD_Q));
+    return _mm256_max_ps(_mm256_min_ps(t, _mm256_set1_ps(end)), _mm256_set1_ps(-end));
+}
+
+VECTOR_INLINE __m256i v_to_int(__m256 t, int32_t high) {
+    return _mm256_cvtps_epi32(v_cut(t, (float)high));
+}
+
+VECTOR_INLINE __m256i v_to_int_zero(__m256 t, __m256i z, int32_t high) {
+    __m256i q = _mm256_add_epi32(_mm256_cvtps_epi32(v_cut(t, 1024.0f)), z);
+    q = _mm256_min_epi32(q, _mm256_set1_epi32(high));
+    return _mm256_max_epi32(q, _mm256_set1_epi32(-high - 1));
+}
+
+/* Cut to finite, save for NaN. */
+VECTOR_INLINE __m256 v_finite(__m256 y) {
+    __m256 end = _mm256_set1_ps(0x1.FFFFFEp127f);
+    return _mm256_max_ps(_mm256_set1_ps(-0x1.FFFFFEp127f), _mm256_min_ps(end, y));
+}
+
+/* ---- any kind ---- */
+
+/* What a unit's elements share. */
+typedef struct v_unit {
+    __m256 s, r;
+    __m256i z;
+    bool saturate;
+} v_unit;
+
+/* t is x * r; 16-bit kinds have no r, and are x's. */
+VECTOR_INLINE __m256i v_encode(__m256 t, const v_unit *u, uint32_t kind, bool zero) {
+    switch (kind) {
+    case CENI_CODEC_FP16:
+        return v_to_f16(t);
+    case CENI_CODEC_BF16:
+        return v_to_bf16(t);
+    case CENI_CODEC_E4M3:
+        return v_to_fp8(t, V_E4M3, u->saturate);
+    case CENI_CODEC_E5M2:
+        return v_to_fp8(t, V_E5M2, u->saturate);
+    case CENI_CODEC_INT8:
+        return zero ? v_to_int_zero(t, u->z, 127) : v_to_int(t, 127);
+    default:
+        return zero ? v_to_int_zero(t, u->z, 7) : v_to_int(t, 7);
+    }
+}
+
+VECTOR_INLINE __m256 v_decode(__m256i code, const v_unit *u, uint32_t kind) {
+    switch (kind) {
+    case CENI_CODEC_FP16:
+        return v_of_f16(code);
+    case CENI_CODEC_BF16:
+        return v_of_bf16(code);
+    case CENI_CODEC_E4M3:
+        return v_finite(_mm256_mul_ps(v_of_e4m3(code), u->s));
+    case CENI_CODEC_E5M2: {
+        __m256 v = v_of_e5m2(code), scaled = v_finite(_mm256_mul_ps(v, u->s));
+        __m256i size = _mm256_and_si256(code, v_all(0x7F));
+        __m256i infinite = _mm256_cmpeq_epi32(size, v_all(0x7C));
+        return _mm256_blendv_ps(scaled, v, _mm256_castsi256_ps(infinite));
+    }
+    default: {
+        __m256 q = _mm256_cvtepi32_ps(_mm256_sub_epi32(code, u->z));
+        return v_finite(_mm256_mul_ps(q, u->s));
+    }
+    }
+}
+
+/* ---- memory ---- */
+
+VECTOR_INLINE __m256 v_load(const void *from, size_t i, cen_dtype dtype) {
+    if (dtype == CEN_FP32) {
+        return _mm256_loadu_ps((const float *)from + i);
+    }
+    __m128i half = _mm_loadu_si128((const __m128i_u *)((const uint16_t *)from + i));
+    __m256i code = _mm256_cvtepu16_epi32(half);
+    return dtype == CEN_FP16 ? v_of_f16(code) : v_of_bf16(code);
+}
+
+/* Codes of 16 bits: sixteen of them. */
+VECTOR_INLINE void v_put16(uint16_t *to, __m256i a, __m256i b) {
+    __m256i both = _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xD8);
+    _mm256_storeu_si256((__m256i_u *)to, both);
+}
+
+/* The low bytes of 32 codes, in their order. */
+VECTOR_INLINE __m256i v_bytes(const __m256i code[4], bool is_signed) {
+    __m256i a = _mm256_packs_epi32(code[0], code[1]), b = _mm256_packs_epi32(code[2], code[3]);
+    __m256i all = is_signed ? _mm256_packs_epi16(a, b) : _mm256_packus_epi16(a, b);
+    return _mm256_permutevar8x32_epi32(all, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+/* Two to a byte. */
+VECTOR_INLINE __m128i v_nibbles(__m256i bytes) {
+    __m256i low = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
+    __m256i pairs = _mm256_maddubs_epi16(low, _mm256_set1_epi16(0x1001));
+    return _mm_packus_epi16(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+}
+
+VECTOR_INLINE __m256i v_of_nibbles(__m128i packed) {
+    __m256i pairs = _mm256_cvtepu8_epi16(packed);
+    __m256i low =
+        _mm256_and_si256(_mm256_or_si256(pairs, _mm256_slli_epi16(pairs, 4)), _mm256_set1_epi8(15));
+    return _mm256_sub_epi8(_mm256_xor_si256(low, _mm256_set1_epi8(8)), _mm256_set1_epi8(8));
+}
+
+/* Codes i..i+31 of what begins at `to`, in the place that `kind` gives them. */
+VECTOR_INLINE void v_put_codes(void *to, size_t i, const __m256i code[4], uint32_t kind) {
+    uint8_t *bytes = (uint8_t *)to;
+    if (kind <= CENI_CODEC_BF16) {
+        v_put16((uint16_t *)to + i, code[0], code[1]);
+        v_put16((uint16_t *)to + i + 16, code[2], code[3]);
+    } else if (kind == CENI_CODEC_INT4) {
+        _mm_storeu_si128((__m128i_u *)(bytes + i / 2), v_nibbles(v_bytes(code, true)));
+    } else {
+        _mm256_storeu_si256((__m256i_u *)(bytes + i), v_bytes(code, kind == CENI_CODEC_INT8));
+    }
+}
+
+VECTOR_INLINE void v_get_codes(const void *from, size_t i, __m256i code[4], uint32_t kind) {
+    const uint8_t *bytes = (const uint8_t *)from;
+    if (kind <= CENI_CODEC_BF16) {
+        for (int k = 0; k < 4; k++) {
+            const uint16_t *at = (const uint16_t *)from + i + 8 * k;
+            code[k] = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i_u *)at));
+        }
+        return;
+    }
+    __m256i all = kind == CENI_CODEC_INT4
+                      ? v_of_nibbles(_mm_loadu_si128((const __m128i_u *)(bytes + i / 2)))
+                      : _mm256_loadu_si256((const __m256i_u *)(bytes + i));
+    __m128i half[2] = {_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1)};
+    for (int k = 0; k < 4; k++) {
+        __m128i eight = k % 2 ? _mm_srli_si128(half[k / 2], 8) : half[k / 2];
+        code[k] =
+            kind < CENI_CODEC_INT8 ? _mm256_cvtepu8_epi32(eight) : _mm256_cvtepi8_epi32(eight);
+    }
+}
+
+/* Sixteen numbers of a matrix. */
+VECTOR_INLINE void v_store(void *to, size_t i, __m256 a, __m256 b, cen_dtype dtype) {
+    if (dtype == CEN_BF16) {
+        v_put16((uint16_t *)to + i, v_to_bf16(a), v_to_bf16(b));
+    } else if (dtype == CEN_FP16) {
+        v_put16((uint16_t *)to + i, v_to_f16(a), v_to_f16(b));
+    } else {
+        __m256 nan = _mm256_castsi256_ps(v_all(0x7FFFFFFFu));
+        a = _mm256_blendv_ps(a, nan, _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+        b = _mm256_blendv_ps(b, nan, _mm256_cmp_ps(b, b, _CMP_UNORD_Q));
+        _mm256_storeu_ps((float *)to + i, a);
+        _mm256_storeu_ps((float *)to + i + 8, b);
+    }
+}
+
+#endif
