@@ -28,10 +28,10 @@ typedef struct tile {
     float run_s[TILE / STEP], run_r[TILE / STEP];
 } tile;
 
-/* Elements that saturate in 16 bits take steps, and units that begin amid a vector. */
+/* BF16 that saturates takes steps, and units that begin amid a vector. */
 static const ceni_codec_run_loops *straight_of(const ceni_codec_loops *loops,
                                                const ceni_codec_job *job) {
-    bool cut = job->kind <= CENI_CODEC_BF16 && ceni_codec_is(job, CENI_CODEC_SATURATING);
+    bool cut = job->kind == CENI_CODEC_BF16 && ceni_codec_is(job, CENI_CODEC_SATURATING);
     bool amid = ceni_codec_is(job, CENI_CODEC_SCALED) && job->unit_cols < job->cols &&
                 job->unit_cols % STEP;
     if (!loops->runs || ceni_codec_is(job, CENI_CODEC_SPARSE) || cut || amid) {
@@ -367,13 +367,24 @@ static void encode_steps(tile *t, uint64_t row, uint64_t col, size_t n, ceni_cod
     }
 }
 
+static bool sum_straight(tile *t, const ceni_codec_run *run, ceni_codec_sums *sums) {
+    const ceni_codec_runs *runs = t->loops->runs;
+    ceni_codec_run back = *run;
+    back.matrix = t->y;
+    runs->of[0][t->job->kind].decode(&back);
+    bool overflows = t->job->kind < CENI_CODEC_INT8 && !run->saturate;
+    return runs->source[ceni_codec_source(t->job)].sums(run, t->y, overflows, sums);
+}
+
 static void encode_piece(tile *t, uint64_t row, uint64_t col, size_t n, ceni_codec_sums *sums) {
     ceni_codec_run run;
-    if (!run_of(t, row, col, n, &run) ||
-        (sums && !(sums_go_straight(t, &run) && t->straight->encode_sums(&run, sums)))) {
+    if (!run_of(t, row, col, n, &run) || (sums && !sums_go_straight(t, &run))) {
         encode_steps(t, row, col, n, sums);
-    } else if (!sums) {
-        t->straight->encode(&run);
+        return;
+    }
+    t->straight->encode(&run);
+    if (sums && !sum_straight(t, &run, sums)) {
+        encode_steps(t, row, col, n, sums);
     }
 }
 

@@ -25,8 +25,6 @@ typedef struct ceni_codec_run {
 
 typedef struct ceni_codec_run_loops {
     void (*encode)(const ceni_codec_run *run);
-    /* And adds to sums. false: an element is not finite before or after, and nothing is done. */
-    bool (*encode_sums)(const ceni_codec_run *run, ceni_codec_sums *sums);
     void (*decode)(const ceni_codec_run *run);
 } ceni_codec_run_loops;
 
@@ -34,6 +32,9 @@ typedef struct ceni_codec_run_loops {
 typedef struct ceni_codec_source_loops {
     void (*largest)(const void *from, size_t n, size_t width, float *hi);
     void (*extremes)(const void *from, size_t n, size_t width, float *lo, float *hi);
+    /* Of a run that has r, and became y. `overflows`: what is beyond the limit is not finite.
+     * false: an element is not finite before or after, and nothing is done. */
+    bool (*sums)(const ceni_codec_run *run, const float *y, bool overflows, ceni_codec_sums *sums);
 } ceni_codec_source_loops;
 
 typedef struct ceni_codec_runs {

@@ -37,17 +37,28 @@ VECTOR_INLINE void encode(const ceni_codec_run *run, cen_dtype dtype, uint32_t k
     }
 }
 
+VECTOR_INLINE void decode_unit(const ceni_codec_run *run, size_t i, size_t end, v_unit u,
+                               cen_dtype dtype, uint32_t kind, bool tame) {
+    for (; i < end; i += STEP) {
+        __m256i code[4];
+        v_get_codes(run->values, i, code, kind);
+        for (size_t j = 0; j < 4; j += 2) {
+            v_store(run->matrix, i + 8 * j, v_decode(code[j], &u, kind, tame),
+                    v_decode(code[j + 1], &u, kind, tame), dtype, tame && kind >= CENI_CODEC_INT8);
+        }
+    }
+}
+
 VECTOR_INLINE void decode(const ceni_codec_run *run, cen_dtype dtype, uint32_t kind) {
     for (size_t i = 0, k = 0; i < run->n; k++) {
+        size_t end = end_of(run, i);
         v_unit u = unit_of(run, k, kind);
-        for (size_t end = end_of(run, i); i < end; i += STEP) {
-            __m256i code[4];
-            v_get_codes(run->values, i, code, kind);
-            for (size_t j = 0; j < 4; j += 2) {
-                v_store(run->matrix, i + 8 * j, v_decode(code[j], &u, kind),
-                        v_decode(code[j + 1], &u, kind), dtype);
-            }
+        if (kind <= CENI_CODEC_BF16 || v_is_tame(run->s[k], kind)) {
+            decode_unit(run, i, end, u, dtype, kind, true);
+        } else {
+            decode_unit(run, i, end, u, dtype, kind, false);
         }
+        i = end;
     }
 }
 
@@ -57,9 +68,13 @@ VECTOR_INLINE void decode(const ceni_codec_run *run, cen_dtype dtype, uint32_t k
  * exact in a double, so that its fused sum is the same as the two operations. */
 typedef struct sums {
     __m256d max_error[2], error[2], error2[2], x2[2], y2[2], xy[2];
-    __m256i largest;               /* bits */
-    __m256i saturated, kept, zero; /* less the counts: t beyond the limit, y and x that are 0 */
 } sums;
+
+/* What is counted: the largest x, as bits; t beyond the limit; y and x that are 0. */
+typedef struct counts {
+    int32_t largest;
+    uint64_t saturated, underflowed;
+} counts;
 
 VECTOR_INLINE void add_half(sums *s, size_t h, __m256d x, __m256d y) {
     __m256d e = _mm256_andnot_pd(_mm256_set1_pd(-0.0), _mm256_sub_pd(x, y));
@@ -69,19 +84,6 @@ VECTOR_INLINE void add_half(sums *s, size_t h, __m256d x, __m256d y) {
     s->x2[h] = _mm256_fmadd_pd(x, x, s->x2[h]);
     s->y2[h] = _mm256_fmadd_pd(y, y, s->y2[h]);
     s->xy[h] = _mm256_fmadd_pd(x, y, s->xy[h]);
-}
-
-VECTOR_INLINE void add(sums *s, __m256 x, __m256 t, __m256 y, __m256 limit) {
-    __m256 none = _mm256_setzero_ps(), sign = _mm256_set1_ps(-0.0f);
-    __m256 cut = _mm256_cmp_ps(_mm256_andnot_ps(sign, t), limit, _CMP_GT_OQ);
-    s->largest = _mm256_max_epi32(s->largest, v_size(_mm256_castps_si256(x)));
-    s->saturated = _mm256_add_epi32(s->saturated, _mm256_castps_si256(cut));
-    s->zero = _mm256_add_epi32(s->zero, _mm256_castps_si256(_mm256_cmp_ps(x, none, _CMP_EQ_OQ)));
-    s->kept = _mm256_add_epi32(s->kept, _mm256_castps_si256(_mm256_cmp_ps(y, none, _CMP_EQ_OQ)));
-    add_half(s, 0, _mm256_cvtps_pd(_mm256_castps256_ps128(x)),
-             _mm256_cvtps_pd(_mm256_castps256_ps128(y)));
-    add_half(s, 1, _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)),
-             _mm256_cvtps_pd(_mm256_extractf128_ps(y, 1)));
 }
 
 static uint64_t count_of(__m256i less) {
@@ -119,46 +121,52 @@ static void largest_lane(double *to, const __m256d *halves) {
     }
 }
 
-/* false: an infinity, a NaN, or one that was made. */
-static bool sums_end(const sums *s, const ceni_codec_run *run, bool overflows,
-                     ceni_codec_sums *to) {
-    int32_t bits = most_of(s->largest);
-    uint64_t saturated = count_of(s->saturated);
-    if (bits >= 0x7F800000 || (saturated && overflows)) {
-        return false;
-    }
-    float size = ceni_float_of((uint32_t)bits);
-    to->count += run->n;
-    to->saturated += saturated;
-    to->underflowed += count_of(s->kept) - count_of(s->zero);
-    to->largest = size > to->largest ? size : to->largest;
-    largest_lane(&to->max_error, s->max_error);
-    add_lanes(&to->error, s->error);
-    add_lanes(&to->error2, s->error2);
-    add_lanes(&to->x2, s->x2);
-    add_lanes(&to->y2, s->y2);
-    add_lanes(&to->xy, s->xy);
-    return true;
-}
-
-VECTOR_INLINE bool encode_sums(const ceni_codec_run *run, ceni_codec_sums *to, cen_dtype dtype,
-                               uint32_t kind, bool zero) {
-    sums s;
-    memset(&s, 0, sizeof s);
-    __m256 limit = _mm256_set1_ps(run->limit);
+VECTOR_INLINE counts count(const ceni_codec_run *run, const float *y, cen_dtype dtype) {
+    __m256 none = _mm256_setzero_ps(), limit = _mm256_set1_ps(run->limit);
+    __m256i largest = _mm256_setzero_si256(), cut = largest, kept = largest, zero = largest;
     for (size_t i = 0, k = 0; i < run->n; k++) {
-        v_unit u = unit_of(run, k, kind);
-        for (size_t end = end_of(run, i); i < end; i += STEP) {
-            __m256i code[4];
-            for (size_t j = 0; j < 4; j++) {
-                __m256 x = v_load(run->matrix, i + 8 * j, dtype), t = scaled(x, &u, kind);
-                code[j] = v_encode(t, &u, kind, zero);
-                add(&s, x, t, v_decode(code[j], &u, kind), limit);
-            }
-            v_put_codes(run->values, i, code, kind);
+        __m256 r = _mm256_set1_ps(run->r[k]);
+        for (size_t end = end_of(run, i); i < end; i += 8) {
+            __m256 x = v_load(run->matrix, i, dtype), back = _mm256_loadu_ps(y + i);
+            __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+            __m256 beyond = _mm256_cmp_ps(_mm256_mul_ps(size, r), limit, _CMP_GT_OQ);
+            __m256 lost = _mm256_cmp_ps(back, none, _CMP_EQ_OQ);
+            largest = _mm256_max_epi32(largest, _mm256_castps_si256(size));
+            cut = _mm256_add_epi32(cut, _mm256_castps_si256(beyond));
+            kept = _mm256_add_epi32(kept, _mm256_castps_si256(lost));
+            zero = _mm256_add_epi32(zero, _mm256_castps_si256(_mm256_cmp_ps(x, none, _CMP_EQ_OQ)));
         }
     }
-    return sums_end(&s, run, kind < CENI_CODEC_INT8 && !run->saturate, to);
+    return (counts){most_of(largest), count_of(cut), count_of(kept) - count_of(zero)};
+}
+
+VECTOR_INLINE bool add(const ceni_codec_run *run, const float *y, bool overflows,
+                       ceni_codec_sums *to, cen_dtype dtype) {
+    counts c = count(run, y, dtype);
+    if (c.largest >= 0x7F800000 || (c.saturated && overflows)) {
+        return false;
+    }
+    sums s;
+    memset(&s, 0, sizeof s);
+    for (size_t i = 0; i < run->n; i += 8) {
+        __m256 x = v_load(run->matrix, i, dtype);
+        add_half(&s, 0, _mm256_cvtps_pd(_mm256_castps256_ps128(x)),
+                 _mm256_cvtps_pd(_mm_loadu_ps(y + i)));
+        add_half(&s, 1, _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)),
+                 _mm256_cvtps_pd(_mm_loadu_ps(y + i + 4)));
+    }
+    float size = ceni_float_of((uint32_t)c.largest);
+    to->count += run->n;
+    to->saturated += c.saturated;
+    to->underflowed += c.underflowed;
+    to->largest = size > to->largest ? size : to->largest;
+    largest_lane(&to->max_error, s.max_error);
+    add_lanes(&to->error, s.error);
+    add_lanes(&to->error2, s.error2);
+    add_lanes(&to->x2, s.x2);
+    add_lanes(&to->y2, s.y2);
+    add_lanes(&to->xy, s.xy);
+    return true;
 }
 
 /* ---- extremes ---- */
@@ -251,11 +259,6 @@ VECTOR_INLINE void extremes(const void *from, size_t n, size_t width, float *lo,
             encode(run, CEN_##dtype, CENI_CODEC_##kind, false);                                    \
         }                                                                                          \
     }                                                                                              \
-    static bool encode_sums_##kind##_##dtype(const ceni_codec_run *run, ceni_codec_sums *to) {     \
-        return CENI_CODEC_##kind >= CENI_CODEC_INT8 && run->z                                      \
-                   ? encode_sums(run, to, CEN_##dtype, CENI_CODEC_##kind, true)                    \
-                   : encode_sums(run, to, CEN_##dtype, CENI_CODEC_##kind, false);                  \
-    }                                                                                              \
     static void decode_##kind##_##dtype(const ceni_codec_run *run) {                               \
         decode(run, CEN_##dtype, CENI_CODEC_##kind);                                               \
     }
@@ -272,11 +275,13 @@ VECTOR_INLINE void extremes(const void *from, size_t n, size_t width, float *lo,
     }                                                                                              \
     static void extremes_##dtype(const void *from, size_t n, size_t width, float *lo, float *hi) { \
         extremes(from, n, width, lo, hi, CEN_##dtype);                                             \
+    }                                                                                              \
+    static bool sums_##dtype(const ceni_codec_run *run, const float *y, bool overflows,            \
+                             ceni_codec_sums *to) {                                                \
+        return add(run, y, overflows, to, CEN_##dtype);                                            \
     }
 
-#define ROW(kind, dtype)                                                                           \
-    [CENI_CODEC_##                                                                                 \
-        kind] = {encode_##kind##_##dtype, encode_sums_##kind##_##dtype, decode_##kind##_##dtype}
+#define ROW(kind, dtype) [CENI_CODEC_##kind] = {encode_##kind##_##dtype, decode_##kind##_##dtype}
 #define ROWS(dtype)                                                                                \
     {                                                                                              \
         ROW(FP16, dtype), ROW(BF16, dtype), ROW(E4M3, dtype), ROW(E5M2, dtype), ROW(INT8, dtype),  \
@@ -288,7 +293,7 @@ SOURCE(FP16)
 SOURCE(BF16)
 
 const ceni_codec_runs ceni_codec_runs_avx2 = {.of = {ROWS(FP32), ROWS(BF16), ROWS(FP16)},
-                                              .source = {{largest_FP32, extremes_FP32},
-                                                         {largest_BF16, extremes_BF16},
-                                                         {largest_FP16, extremes_FP16}}};
+                                              .source = {{largest_FP32, extremes_FP32, sums_FP32},
+                                                         {largest_BF16, extremes_BF16, sums_BF16},
+                                                         {largest_FP16, extremes_FP16, sums_FP16}}};
 #endif

@@ -31,34 +31,61 @@ VECTOR_INLINE __m256i v_above(__m256i size, uint32_t than) {
     return _mm256_cmpgt_epi32(size, v_all(than));
 }
 
-/* (bits + half an ulp, ties to even) >> shift, where `bias` is the half less one, and whatever else
- * is to be added. */
-VECTOR_INLINE __m256i v_rounded(__m256i bits, int shift, uint32_t bias) {
-    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, shift), v_all(1));
-    return _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, odd), v_all(bias)), shift);
+VECTOR_INLINE __m256i v_nan(__m256 x) {
+    return _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
 }
 
-/* What is below the least normal number of a format: `unit` is 2^23 times the least subnormal. */
-VECTOR_INLINE __m256i v_subnormal(__m256i size, float unit) {
-    __m256 sum = _mm256_add_ps(_mm256_castsi256_ps(size), _mm256_set1_ps(unit));
-    return _mm256_sub_epi32(_mm256_castps_si256(sum), _mm256_castps_si256(_mm256_set1_ps(unit)));
-}
+/* ---- 16-bit floats and FP8; `number`: it is no NaN ---- */
 
-/* ---- 16-bit floats ---- */
-
-VECTOR_INLINE __m256i v_to_bf16(__m256 x) {
+VECTOR_INLINE __m256i v_to_bf16(__m256 x, bool number) {
     __m256i bits = _mm256_castps_si256(x);
-    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-    return v_pick(nan, v_all(0x7FFF), v_rounded(bits, 16, 0x7FFF));
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), v_all(1));
+    __m256i sum = _mm256_add_epi32(_mm256_add_epi32(bits, odd), v_all(0x7FFF));
+    __m256i code = _mm256_srli_epi32(sum, 16);
+    return number ? code : v_pick(v_nan(x), v_all(0x7FFF), code);
 }
 
-VECTOR_INLINE __m256i v_to_f16(__m256 x) {
-    __m256i bits = _mm256_castps_si256(x), size = v_size(bits);
-    __m256i sign = _mm256_srli_epi32(_mm256_andnot_si256(v_all(0x7FFFFFFFu), bits), 16);
-    __m256i normal = v_rounded(size, 13, 0xFFFu - (112u << 23));
-    __m256i half = v_pick(v_above(size, 0x387FFFFFu), normal, v_subnormal(size, 0.5f));
-    half = v_pick(v_above(size, 0x477FFFFFu), v_all(0x7C00), half);
-    return v_pick(v_above(size, 0x7F800000u), v_all(0x7FFF), _mm256_or_si256(half, sign));
+/* A format with `drop` bits less of mantissa than a float, whose exponent's bias is less by `bias`.
+ * What is beyond its largest number becomes `largest`, or what `beyond` is rounded to: both are
+ * floats. */
+typedef struct v_format {
+    int drop;
+    uint32_t bias, nan;
+    float largest, beyond;
+} v_format;
+
+#define V_FP16 ((v_format){13, 112, 0x7FFF, 65504.0f, 65536.0f})
+#define V_E4M3 ((v_format){20, 120, 0x7F, 448.0f, 480.0f})
+#define V_E5M2 ((v_format){21, 112, 0x7F, 57344.0f, 65536.0f})
+
+/* Beside 2^drop times its own power of two, and that of the least normal number at least, a float's
+ * last bit is the format's, so that adding rounds; what the sum has more than that power is the
+ * mantissa with its first bit, or the subnormal. */
+VECTOR_INLINE __m256i v_to_small(__m256 t, v_format f, bool saturate, bool number) {
+    __m256i bits = _mm256_castps_si256(t), size = v_size(bits);
+    __m256i sign = _mm256_srli_epi32(_mm256_xor_si256(bits, size), f.drop < 16 ? 16 : 24);
+    __m256 end = _mm256_set1_ps(saturate ? f.largest : f.beyond);
+    size = _mm256_min_epi32(size, _mm256_castps_si256(end));
+    __m256i power =
+        _mm256_max_epi32(_mm256_and_si256(size, v_all(0x7F800000u)), v_all((f.bias + 1) << 23));
+    __m256i beside = _mm256_add_epi32(power, v_all((uint32_t)f.drop << 23));
+    __m256 sum = _mm256_add_ps(_mm256_castsi256_ps(size), _mm256_castsi256_ps(beside));
+    __m256i mantissa = _mm256_sub_epi32(_mm256_castps_si256(sum), beside);
+    __m256i exponent =
+        _mm256_sub_epi32(_mm256_srli_epi32(power, f.drop), v_all((f.bias + 1) << (23 - f.drop)));
+    __m256i code = _mm256_or_si256(_mm256_add_epi32(mantissa, exponent), sign);
+    return number ? code : v_pick(v_nan(t), v_all(f.nan), code);
+}
+
+/* Its own bits in the place of a float's, with the bias made up for; a subnormal, for which that
+ * is 1 and a mantissa where 0 and the same is meant, is less by that 1. */
+VECTOR_INLINE __m256i v_of_small(__m256i size, v_format f) {
+    __m256i wide = _mm256_slli_epi32(size, f.drop);
+    __m256i normal = _mm256_add_epi32(wide, v_all(f.bias << 23));
+    __m256i least = v_all((f.bias + 1) << 23);
+    __m256 above = _mm256_castsi256_ps(_mm256_add_epi32(wide, least));
+    __m256 small = _mm256_sub_ps(above, _mm256_castsi256_ps(least));
+    return v_pick(_mm256_cmpgt_epi32(least, normal), _mm256_castps_si256(small), normal);
 }
 
 VECTOR_INLINE __m256 v_of_bf16(__m256i code) {
@@ -68,45 +95,17 @@ VECTOR_INLINE __m256 v_of_bf16(__m256i code) {
 VECTOR_INLINE __m256 v_of_f16(__m256i code) {
     __m256i size = _mm256_and_si256(code, v_all(0x7FFF));
     __m256i sign = _mm256_slli_epi32(_mm256_xor_si256(code, size), 16);
-    /* A half's bits in the place of a float's are the number but for the exponent's bias. */
-    __m256i wide = _mm256_slli_epi32(size, 13);
-    __m256 number = _mm256_mul_ps(_mm256_castsi256_ps(wide), _mm256_set1_ps(0x1p112f));
-    __m256i rest = _mm256_add_epi32(wide, v_all(224u << 23));
-    __m256i bits = v_pick(v_above(size, 0x7BFF), rest, _mm256_castps_si256(number));
+    __m256i bits = v_of_small(size, V_FP16), beyond = v_above(size, 0x7BFF);
+    bits = _mm256_add_epi32(bits, _mm256_and_si256(beyond, v_all(112u << 23)));
     return _mm256_castsi256_ps(_mm256_or_si256(bits, sign));
-}
-
-/* ---- FP8 ---- */
-
-/* The format's numbers: bits of the mantissa that are rounded away, its bias less a float's, the
- * least normal number and the largest that does not overflow, as bits, and the subnormals' unit. */
-typedef struct v_fp8 {
-    int shift;
-    uint32_t bias, normal, largest, saturated, beyond;
-    float unit, back;
-} v_fp8;
-
-#define V_E4M3                                                                                     \
-    ((v_fp8){20, 0x7FFFFu - (120u << 23), 0x3C800000u, 0x43E80000u, 0x7E, 0x7F, 16384.0f, 0x1p120f})
-#define V_E5M2                                                                                     \
-    ((v_fp8){21, 0xFFFFFu - (112u << 23), 0x38800000u, 0x476FFFFFu, 0x7B, 0x7C, 128.0f, 0x1p112f})
-
-VECTOR_INLINE __m256i v_to_fp8(__m256 t, v_fp8 f, bool saturate) {
-    __m256i bits = _mm256_castps_si256(t), size = v_size(bits);
-    __m256i sign = _mm256_srli_epi32(_mm256_andnot_si256(v_all(0x7FFFFFFFu), bits), 24);
-    __m256i code = v_pick(v_above(size, f.normal - 1), v_rounded(size, f.shift, f.bias),
-                          v_subnormal(size, f.unit));
-    code = v_pick(v_above(size, f.largest), v_all(saturate ? f.saturated : f.beyond), code);
-    return v_pick(v_above(size, 0x7F800000u), v_all(0x7F), _mm256_or_si256(code, sign));
 }
 
 VECTOR_INLINE __m256 v_of_e4m3(__m256i code) {
     __m256i size = _mm256_and_si256(code, v_all(0x7F));
     __m256i sign = _mm256_slli_epi32(_mm256_xor_si256(code, size), 24);
-    __m256 number =
-        _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(size, 20)), _mm256_set1_ps(0x1p120f));
-    __m256i bits = v_pick(v_above(size, 0x7E), v_all(0x7FFFFFFFu), _mm256_castps_si256(number));
-    return _mm256_castsi256_ps(_mm256_or_si256(bits, sign));
+    __m256i nan = _mm256_srli_epi32(v_above(size, 0x7E), 1);
+    return _mm256_castsi256_ps(
+        _mm256_or_si256(_mm256_or_si256(v_of_small(size, V_E4M3), nan), sign));
 }
 
 /* It is the upper half of an FP16. */
@@ -132,7 +131,11 @@ VECTOR_INLINE __m256i v_to_int_zero(__m256 t, __m256i z, int32_t high) {
 }
 
 /* Cut to finite, save for NaN. */
-VECTOR_INLINE __m256 v_finite(__m256 y) {
+VECTOR_INLINE __m256 v_scaled(__m256 v, __m256 s, bool tame) {
+    __m256 y = _mm256_mul_ps(v, s);
+    if (tame) {
+        return y;
+    }
     __m256 end = _mm256_set1_ps(0x1.FFFFFEp127f);
     return _mm256_max_ps(_mm256_set1_ps(-0x1.FFFFFEp127f), _mm256_min_ps(end, y));
 }
@@ -150,13 +153,13 @@ typedef struct v_unit {
 VECTOR_INLINE __m256i v_encode(__m256 t, const v_unit *u, uint32_t kind, bool zero) {
     switch (kind) {
     case CENI_CODEC_FP16:
-        return v_to_f16(t);
+        return v_to_small(t, V_FP16, u->saturate, false);
     case CENI_CODEC_BF16:
-        return v_to_bf16(t);
+        return v_to_bf16(t, false);
     case CENI_CODEC_E4M3:
-        return v_to_fp8(t, V_E4M3, u->saturate);
+        return v_to_small(t, V_E4M3, u->saturate, false);
     case CENI_CODEC_E5M2:
-        return v_to_fp8(t, V_E5M2, u->saturate);
+        return v_to_small(t, V_E5M2, u->saturate, false);
     case CENI_CODEC_INT8:
         return zero ? v_to_int_zero(t, u->z, 127) : v_to_int(t, 127);
     default:
@@ -164,23 +167,29 @@ VECTOR_INLINE __m256i v_encode(__m256 t, const v_unit *u, uint32_t kind, bool ze
     }
 }
 
-VECTOR_INLINE __m256 v_decode(__m256i code, const v_unit *u, uint32_t kind) {
+/* Where no product of a code with s is beyond a float: */
+VECTOR_INLINE bool v_is_tame(float s, uint32_t kind) {
+    float most = kind == CENI_CODEC_E4M3 ? 448.0f : kind == CENI_CODEC_E5M2 ? 57344.0f : 255.0f;
+    return s * most <= 0x1.FFFFFEp127f && s * -most >= -0x1.FFFFFEp127f;
+}
+
+VECTOR_INLINE __m256 v_decode(__m256i code, const v_unit *u, uint32_t kind, bool tame) {
     switch (kind) {
     case CENI_CODEC_FP16:
         return v_of_f16(code);
     case CENI_CODEC_BF16:
         return v_of_bf16(code);
     case CENI_CODEC_E4M3:
-        return v_finite(_mm256_mul_ps(v_of_e4m3(code), u->s));
+        return v_scaled(v_of_e4m3(code), u->s, tame);
     case CENI_CODEC_E5M2: {
-        __m256 v = v_of_e5m2(code), scaled = v_finite(_mm256_mul_ps(v, u->s));
+        __m256 v = v_of_e5m2(code), scaled = v_scaled(v, u->s, tame);
         __m256i size = _mm256_and_si256(code, v_all(0x7F));
         __m256i infinite = _mm256_cmpeq_epi32(size, v_all(0x7C));
         return _mm256_blendv_ps(scaled, v, _mm256_castsi256_ps(infinite));
     }
     default: {
         __m256 q = _mm256_cvtepi32_ps(_mm256_sub_epi32(code, u->z));
-        return v_finite(_mm256_mul_ps(q, u->s));
+        return v_scaled(q, u->s, tame);
     }
     }
 }
@@ -256,16 +265,19 @@ VECTOR_INLINE void v_get_codes(const void *from, size_t i, __m256i code[4], uint
     }
 }
 
-/* Sixteen numbers of a matrix. */
-VECTOR_INLINE void v_store(void *to, size_t i, __m256 a, __m256 b, cen_dtype dtype) {
-    if (dtype == CEN_BF16) {
-        v_put16((uint16_t *)to + i, v_to_bf16(a), v_to_bf16(b));
-    } else if (dtype == CEN_FP16) {
-        v_put16((uint16_t *)to + i, v_to_f16(a), v_to_f16(b));
-    } else {
+/* Sixteen numbers of a matrix; `numbers`: none is NaN. */
+VECTOR_INLINE void v_store(void *to, size_t i, __m256 a, __m256 b, cen_dtype dtype, bool numbers) {
+    if (!numbers && dtype == CEN_FP32) {
         __m256 nan = _mm256_castsi256_ps(v_all(0x7FFFFFFFu));
         a = _mm256_blendv_ps(a, nan, _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
         b = _mm256_blendv_ps(b, nan, _mm256_cmp_ps(b, b, _CMP_UNORD_Q));
+    }
+    if (dtype == CEN_BF16) {
+        v_put16((uint16_t *)to + i, v_to_bf16(a, numbers), v_to_bf16(b, numbers));
+    } else if (dtype == CEN_FP16) {
+        v_put16((uint16_t *)to + i, v_to_small(a, V_FP16, false, numbers),
+                v_to_small(b, V_FP16, false, numbers));
+    } else {
         _mm256_storeu_ps((float *)to + i, a);
         _mm256_storeu_ps((float *)to + i + 8, b);
     }
