@@ -4,7 +4,7 @@
 
 #include "kernels/codec_tile.h"
 
-enum { TILE = CENI_CODEC_TILE, STEP = CENI_CODEC_STEP };
+enum { TILE = CENI_CODEC_TILE, STEP = CENI_CODEC_STEP, AHEAD_MOST = 128 << 10 };
 
 /* A tile on its way; what the steps leave to each other. */
 typedef struct tile {
@@ -331,6 +331,14 @@ static bool run_of(tile *t, uint64_t row, uint64_t col, size_t n, ceni_codec_run
     return true;
 }
 
+/* Where a row is read twice, for its scales and to be encoded, the next one comes from memory while
+ * this one is encoded, if the second cache holds both. */
+static size_t ahead_of(const ceni_codec_job *job, uint64_t row) {
+    uint64_t bytes = job->stride * (job->dtype == CEN_FP32 ? 4 : 2);
+    bool twice = ceni_codec_is(job, CENI_CODEC_OWN_SCALES) && job->unit_rows == 1;
+    return twice && row + 1 < job->rows && bytes <= AHEAD_MOST ? (size_t)bytes : 0;
+}
+
 /* Not where codes are counted, nor where a scale that was given makes what is not finite. */
 static bool sums_go_straight(const tile *t, const ceni_codec_run *run) {
     if (!ceni_codec_is(t->job, CENI_CODEC_GIVEN_SCALES)) {
@@ -382,6 +390,7 @@ static void encode_piece(tile *t, uint64_t row, uint64_t col, size_t n, ceni_cod
         encode_steps(t, row, col, n, sums);
         return;
     }
+    run.ahead = ahead_of(t->job, row);
     t->straight->encode(&run);
     if (sums && !sum_straight(t, &run, sums)) {
         encode_steps(t, row, col, n, sums);

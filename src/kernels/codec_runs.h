@@ -21,6 +21,7 @@ typedef struct ceni_codec_run {
     const int8_t *z;
     bool saturate;
     float limit;
+    size_t ahead; /* bytes from the matrix's piece to one that is read soon; 0: none */
 } ceni_codec_run;
 
 typedef struct ceni_codec_run_loops {
