@@ -295,6 +295,15 @@ static bool decode_sparse(tile *t, uint64_t row, uint64_t col, size_t n) {
 
 /* ---- straight ---- */
 
+/* Bytes from what is read to what is read soon, which comes from memory meanwhile: where a row is
+ * read twice, for its scales and to be encoded, that is the next row, if the second cache holds
+ * both. */
+static size_t ahead_of(const ceni_codec_job *job, uint64_t row) {
+    uint64_t bytes = job->stride * (job->dtype == CEN_FP32 ? 4 : 2);
+    bool twice = ceni_codec_is(job, CENI_CODEC_OWN_SCALES) && job->unit_rows == 1;
+    return twice && row + 1 < job->rows && bytes <= AHEAD_MOST ? (size_t)bytes : CENI_CODEC_AHEAD;
+}
+
 /* Of n elements, a multiple of STEP, from (row, col) on. false: they are not taken straight. */
 static bool run_of(tile *t, uint64_t row, uint64_t col, size_t n, ceni_codec_run *run) {
     const ceni_codec_job *job = t->job;
@@ -309,7 +318,8 @@ static bool run_of(tile *t, uint64_t row, uint64_t col, size_t n, ceni_codec_run
                             .s = t->run_s,
                             .r = t->run_r,
                             .saturate = ceni_codec_is(job, CENI_CODEC_SATURATING),
-                            .limit = job->limit};
+                            .limit = job->limit,
+                            .ahead = ahead_of(job, row)};
     if (!ceni_codec_is(job, CENI_CODEC_SCALED)) {
         return true;
     }
@@ -329,14 +339,6 @@ static bool run_of(tile *t, uint64_t row, uint64_t col, size_t n, ceni_codec_run
         run->z = (const int8_t *)(uintptr_t)(job->zeros + unit);
     }
     return true;
-}
-
-/* Where a row is read twice, for its scales and to be encoded, the next one comes from memory while
- * this one is encoded, if the second cache holds both. */
-static size_t ahead_of(const ceni_codec_job *job, uint64_t row) {
-    uint64_t bytes = job->stride * (job->dtype == CEN_FP32 ? 4 : 2);
-    bool twice = ceni_codec_is(job, CENI_CODEC_OWN_SCALES) && job->unit_rows == 1;
-    return twice && row + 1 < job->rows && bytes <= AHEAD_MOST ? (size_t)bytes : 0;
 }
 
 /* Not where codes are counted, nor where a scale that was given makes what is not finite. */
@@ -390,7 +392,6 @@ static void encode_piece(tile *t, uint64_t row, uint64_t col, size_t n, ceni_cod
         encode_steps(t, row, col, n, sums);
         return;
     }
-    run.ahead = ahead_of(t->job, row);
     t->straight->encode(&run);
     if (sums && !sum_straight(t, &run, sums)) {
         encode_steps(t, row, col, n, sums);

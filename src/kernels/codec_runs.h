@@ -10,7 +10,10 @@
 
 #include "kernels/codec.h"
 
-enum { CENI_CODEC_STEP = 32 }; /* elements; runs and units are multiples of it */
+enum {
+    CENI_CODEC_STEP = 32,   /* elements; runs and units are multiples of it */
+    CENI_CODEC_AHEAD = 2048 /* bytes from what is read to what is read soon, in one row */
+};
 
 /* A piece of a row: n elements, of which each `width` share an s, r and z (NULL: they are 0).
  * 16-bit kinds ask for none of them. */
@@ -21,7 +24,7 @@ typedef struct ceni_codec_run {
     const int8_t *z;
     bool saturate;
     float limit;
-    size_t ahead; /* bytes from the matrix's piece to one that is read soon; 0: none */
+    size_t ahead; /* bytes from the matrix's piece to what is read soon */
 } ceni_codec_run;
 
 typedef struct ceni_codec_run_loops {

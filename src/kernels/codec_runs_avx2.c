@@ -23,10 +23,10 @@ VECTOR_INLINE __m256 scaled(__m256 x, const v_unit *u, uint32_t kind) {
     return kind > CENI_CODEC_BF16 ? _mm256_mul_ps(x, u->r) : x;
 }
 
-/* Of the piece that is read soon, what lies as elements i..i+31 do in this. */
-VECTOR_INLINE void fetch(const ceni_codec_run *run, size_t i, cen_dtype dtype) {
+/* Has what lies `ahead` bytes behind elements i..i+31 come from memory, if there is such. */
+VECTOR_INLINE void fetch(const void *from, size_t i, size_t ahead, cen_dtype dtype) {
     size_t bytes = dtype == CEN_FP32 ? 4 : 2;
-    const char *at = (const char *)run->matrix + run->ahead + i * bytes;
+    const char *at = (const char *)from + ahead + i * bytes;
     _mm_prefetch(at, _MM_HINT_T0);
     if (dtype == CEN_FP32) {
         _mm_prefetch(at + 64, _MM_HINT_T0);
@@ -38,9 +38,7 @@ VECTOR_INLINE void encode(const ceni_codec_run *run, cen_dtype dtype, uint32_t k
         v_unit u = unit_of(run, k, kind);
         for (size_t end = end_of(run, i); i < end; i += STEP) {
             __m256i code[4];
-            if (run->ahead) {
-                fetch(run, i, dtype);
-            }
+            fetch(run->matrix, i, run->ahead, dtype);
             for (size_t j = 0; j < 4; j++) {
                 __m256 x = v_load(run->matrix, i + 8 * j, dtype);
                 code[j] = v_encode(scaled(x, &u, kind), &u, kind, zero);
@@ -54,6 +52,7 @@ VECTOR_INLINE void decode_unit(const ceni_codec_run *run, size_t i, size_t end, 
                                cen_dtype dtype, uint32_t kind, bool tame) {
     for (; i < end; i += STEP) {
         __m256i code[4];
+        _mm_prefetch((const char *)run->values + CENI_CODEC_AHEAD + i, _MM_HINT_T0);
         v_get_codes(run->values, i, code, kind);
         for (size_t j = 0; j < 4; j += 2) {
             v_store(run->matrix, i + 8 * j, v_decode(code[j], &u, kind, tame),
@@ -163,6 +162,9 @@ VECTOR_INLINE bool add(const ceni_codec_run *run, const float *y, bool overflows
     memset(&s, 0, sizeof s);
     for (size_t i = 0; i < run->n; i += 8) {
         __m256 x = v_load(run->matrix, i, dtype);
+        if (i % STEP == 0) {
+            fetch(run->matrix, i, run->ahead, dtype);
+        }
         add_half(&s, 0, _mm256_cvtps_pd(_mm256_castps256_ps128(x)),
                  _mm256_cvtps_pd(_mm_loadu_ps(y + i)));
         add_half(&s, 1, _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)),
@@ -250,6 +252,9 @@ VECTOR_INLINE void extremes(const void *from, size_t n, size_t width, float *lo,
         __m256 low[2], high[2];
         low[0] = low[1] = high[0] = high[1] = _mm256_setzero_ps();
         for (size_t end = n - at < width ? n : at + width; at < end; at += 16) {
+            if (at % STEP == 0) {
+                fetch(from, at, CENI_CODEC_AHEAD, dtype);
+            }
             for (size_t j = 0; j < 2; j++) {
                 __m256 x = v_load(from, at + 8 * j, dtype);
                 __m256i beyond = v_above(v_size(_mm256_castps_si256(x)), 0x7F7FFFFFu);

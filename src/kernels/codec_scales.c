@@ -75,7 +75,8 @@ static void scale_stripe(const ceni_codec_loops *loops, const ceni_codec_job *jo
     size_t units = (size_t)((end - col + job->unit_cols - 1) / job->unit_cols);
     memset(lo, 0, units * sizeof *lo);
     memset(hi, 0, units * sizeof *hi);
-    for (uint64_t row = first; row < last; row++) {
+    /* From the last row on, so that the first ones are in a cache when they are encoded. */
+    for (uint64_t row = last; row-- > first;) {
         for (uint64_t at = col; at < end; at += CENI_CODEC_TILE) {
             size_t n = (size_t)ceni_codec_least(end - at, CENI_CODEC_TILE);
             widen(loops, job, row, at, n, width, lo, hi);
