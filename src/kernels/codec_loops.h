@@ -39,6 +39,9 @@ typedef struct ceni_codec_loops {
     /* Two to a byte; the last byte of an odd n has a half of 0. */
     void (*pack)(const int8_t *q, size_t n, uint8_t *to);
     void (*unpack)(const uint8_t *from, size_t n, int8_t *q);
+    /* BF16 as its exponents and, in a byte, sign and mantissa; and back. n is any. */
+    void (*split)(const uint16_t *from, size_t n, uint8_t *exponents, uint8_t *rest);
+    void (*join)(const uint8_t *exponents, const uint8_t *rest, size_t n, uint16_t *to);
     /* n elements, as so many whole groups of four as that needs (x has that many): two kept of
      * each into `kept`, and a nibble for each; false: a group has more than two nonzeros. */
     bool (*prune)(const float *x, size_t n, float *kept, uint8_t *nibbles);

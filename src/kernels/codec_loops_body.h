@@ -249,6 +249,20 @@ static void unpack(const uint8_t *from, size_t n, int8_t *restrict q) {
     }
 }
 
+static void split(const uint16_t *from, size_t n, uint8_t *restrict exponents,
+                  uint8_t *restrict rest) {
+    for (size_t i = 0; i < n; i++) {
+        exponents[i] = (uint8_t)(from[i] >> 7);
+        rest[i] = (uint8_t)((from[i] >> 8 & 0x80) | (from[i] & 0x7F));
+    }
+}
+
+static void join(const uint8_t *exponents, const uint8_t *rest, size_t n, uint16_t *restrict to) {
+    for (size_t i = 0; i < n; i++) {
+        to[i] = (uint16_t)((rest[i] & 0x80) << 8 | exponents[i] << 7 | (rest[i] & 0x7F));
+    }
+}
+
 /* ---- 2:4 ---- */
 
 /* The nibble for each set of kept elements (bit i: the i-th), from the lowest on; under two, the
@@ -393,6 +407,8 @@ const ceni_codec_loops LOOPS = {
     .of_e5m2 = of_e5m2,
     .pack = pack,
     .unpack = unpack,
+    .split = split,
+    .join = join,
     .prune = prune,
     .cut_by_zero = cut_by_zero,
     .sums = sums,

@@ -84,6 +84,8 @@ static void compare_codes(size_t n) {
     BOTH(to_bf16(x, n, true, to));
     BOTH(to_bf16(x, n, false, to));
     BOTH(pack(in.i8, n, to));
+    BOTH(split(in.u16, n, to, (uint8_t *)to + TILE));
+    BOTH(join(in.u8, in.u8 + TILE, n, to));
     uint8_t nibbles[2][TILE];
     memset(nibbles, 7, sizeof nibbles);
     assert_int_equal(any->cut_by_zero(x, r, z, n, 7), avx2->cut_by_zero(x, r, z, n, 7));
