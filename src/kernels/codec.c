@@ -28,14 +28,23 @@ typedef struct tile {
     float run_s[TILE / STEP], run_r[TILE / STEP];
 } tile;
 
-/* BF16 that saturates takes steps, and units that begin amid a vector. */
+/* BF16 that saturates takes steps, and units that begin amid a vector; and 2:4, but for that of
+ * 16-bit floats of the same type of which none is refused or cut. */
 static const ceni_codec_run_loops *straight_of(const ceni_codec_loops *loops,
                                                const ceni_codec_job *job) {
     bool cut = job->kind == CENI_CODEC_BF16 && ceni_codec_is(job, CENI_CODEC_SATURATING);
     bool amid = ceni_codec_is(job, CENI_CODEC_SCALED) && job->unit_cols < job->cols &&
                 job->unit_cols % STEP;
-    if (!loops->runs || ceni_codec_is(job, CENI_CODEC_SPARSE) || cut || amid) {
+    if (!loops->runs || cut || amid) {
         return NULL;
+    }
+    if (ceni_codec_is(job, CENI_CODEC_SPARSE)) {
+        bool same = job->kind == (job->dtype == CEN_BF16   ? CENI_CODEC_BF16
+                                  : job->dtype == CEN_FP16 ? CENI_CODEC_FP16
+                                                           : 0);
+        if (!same || ceni_codec_is(job, CENI_CODEC_ONLY_SPARSE | CENI_CODEC_SATURATING)) {
+            return NULL;
+        }
     }
     return &loops->runs->of[ceni_codec_source(job)][job->kind];
 }
@@ -206,10 +215,14 @@ static size_t word_groups(const ceni_codec_job *job) {
     return job->kind == CENI_CODEC_INT8 ? 8 : 4;
 }
 
+static uint8_t *metadata_at(const ceni_codec_job *job, uint64_t row, uint64_t col) {
+    return (uint8_t *)(uintptr_t)(job->metadata + row * job->metadata_pitch + col / 8);
+}
+
 static void put_metadata(tile *t, uint64_t row, uint64_t col, size_t groups) {
     size_t whole = (groups + word_groups(t->job) - 1) / word_groups(t->job) * word_groups(t->job);
     memset(t->nibbles + groups, 0xE, whole - groups);
-    uint8_t *to = (uint8_t *)(uintptr_t)(t->job->metadata + row * t->job->metadata_pitch + col / 8);
+    uint8_t *to = metadata_at(t->job, row, col);
     for (size_t i = 0; i < whole / 2; i++) {
         to[i] = (uint8_t)(t->nibbles[2 * i] | t->nibbles[2 * i + 1] << 4);
     }
@@ -217,8 +230,7 @@ static void put_metadata(tile *t, uint64_t row, uint64_t col, size_t groups) {
 
 /* false: indices that do not rise. */
 static bool get_metadata(tile *t, uint64_t row, uint64_t col, size_t groups) {
-    const uint8_t *from =
-        (const uint8_t *)(uintptr_t)(t->job->metadata + row * t->job->metadata_pitch + col / 8);
+    const uint8_t *from = metadata_at(t->job, row, col);
     bool rising = true;
     for (size_t g = 0; g < groups; g++) {
         t->nibbles[g] = from[g / 2] >> g % 2 * 4 & 15;
@@ -254,8 +266,6 @@ static void spread(const tile *t, const float *kept, size_t groups, float *all) 
 /* false: the tile is not 2:4, and was pruned. */
 static bool encode_sparse(tile *t, uint64_t row, uint64_t col, size_t n, bool back) {
     size_t groups = (n + 3) / 4;
-    ceni_codec_load(t->loops, t->job, row, col, n, t->x);
-    tile_scales(t, row, col, n);
     for (size_t i = n; i < 4 * groups; i++) {
         t->x[i] = 0;
         t->s[i] = t->r[i] = 1.0f; /* of a place behind the row's end */
@@ -279,7 +289,6 @@ static bool encode_sparse(tile *t, uint64_t row, uint64_t col, size_t n, bool ba
 static bool decode_sparse(tile *t, uint64_t row, uint64_t col, size_t n) {
     size_t groups = (n + 3) / 4;
     float y[TILE / 2];
-    tile_scales(t, row, col, n);
     for (size_t i = n; i < 4 * groups; i++) {
         t->s[i] = 1.0f;
         t->z[i] = 0;
@@ -319,6 +328,7 @@ static bool run_of(tile *t, uint64_t row, uint64_t col, size_t n, ceni_codec_run
                             .r = t->run_r,
                             .saturate = ceni_codec_is(job, CENI_CODEC_SATURATING),
                             .limit = job->limit,
+                            .infinite = job->kind == CENI_CODEC_BF16 ? 0x7F80 : 0x7C00,
                             .ahead = ahead_of(job, row)};
     if (!ceni_codec_is(job, CENI_CODEC_SCALED)) {
         return true;
@@ -366,57 +376,67 @@ static void sum_tile(tile *t, size_t n, ceni_codec_sums *sums) {
     }
 }
 
-static void encode_steps(tile *t, uint64_t row, uint64_t col, size_t n, ceni_codec_sums *sums) {
+/* false: it is not 2:4, and was pruned. */
+static bool encode_steps(tile *t, uint64_t row, uint64_t col, size_t n, ceni_codec_sums *sums) {
+    bool sparse = true;
     ceni_codec_load(t->loops, t->job, row, col, n, t->x);
     tile_scales(t, row, col, n);
-    codes(t, t->x, t->r, t->z, n);
-    put_values(t, row, col, n);
+    if (ceni_codec_is(t->job, CENI_CODEC_SPARSE)) {
+        sparse = encode_sparse(t, row, col, n, sums);
+    } else {
+        codes(t, t->x, t->r, t->z, n);
+        put_values(t, row, col, n);
+        if (sums) {
+            uncode(t, t->s, t->z, n, t->y);
+        }
+    }
     if (sums) {
-        uncode(t, t->s, t->z, n, t->y);
         sum_tile(t, n, sums);
     }
+    return sparse;
 }
 
-static bool sum_straight(tile *t, const ceni_codec_run *run, ceni_codec_sums *sums) {
+/* What a piece became is read back where it was written. */
+static bool sum_straight(tile *t, const ceni_codec_run *run, const uint8_t *metadata,
+                         ceni_codec_sums *sums) {
     const ceni_codec_runs *runs = t->loops->runs;
     ceni_codec_run back = *run;
+    if (ceni_codec_is(t->job, CENI_CODEC_SPARSE)) {
+        back.matrix = t->code.u16;
+        (void)runs->decode_sparse(&back, metadata);
+        back.values = t->code.u16;
+    }
     back.matrix = t->y;
     runs->of[0][t->job->kind].decode(&back);
     bool overflows = t->job->kind < CENI_CODEC_INT8 && !run->saturate;
     return runs->source[ceni_codec_source(t->job)].sums(run, t->y, overflows, sums);
 }
 
-static void encode_piece(tile *t, uint64_t row, uint64_t col, size_t n, ceni_codec_sums *sums) {
+static bool encode_piece(tile *t, uint64_t row, uint64_t col, size_t n, ceni_codec_sums *sums) {
     ceni_codec_run run;
+    uint8_t *metadata = metadata_at(t->job, row, col);
     if (!run_of(t, row, col, n, &run) || (sums && !sums_go_straight(t, &run))) {
-        encode_steps(t, row, col, n, sums);
-        return;
+        return encode_steps(t, row, col, n, sums);
     }
-    t->straight->encode(&run);
-    if (sums && !sum_straight(t, &run, sums)) {
-        encode_steps(t, row, col, n, sums);
+    if (ceni_codec_is(t->job, CENI_CODEC_SPARSE)) {
+        t->loops->runs->encode_sparse(&run, metadata);
+    } else {
+        t->straight->encode(&run);
     }
+    return !sums || sum_straight(t, &run, metadata, sums) || encode_steps(t, row, col, n, sums);
 }
 
-/* false: it is not 2:4, and was pruned. Sums are made of whole steps and of the rest, whichever way
- * they are made. */
+/* Sums are made of whole steps and of the rest, whichever way they are made. */
 static bool encode_row(tile *t, uint64_t row, ceni_codec_sums *sums) {
-    const ceni_codec_job *job = t->job;
-    bool is_sparse = ceni_codec_is(job, CENI_CODEC_SPARSE), sparse = true;
-    for (uint64_t col = 0; col < job->cols; col += TILE) {
-        size_t n = (size_t)ceni_codec_least(job->cols - col, TILE), rest = n % STEP;
-        if (is_sparse) {
-            sparse = encode_sparse(t, row, col, n, sums) && sparse;
-            if (sums) {
-                sum_tile(t, n, sums);
-            }
-            continue;
-        }
+    uint64_t cols = t->job->cols;
+    bool sparse = true;
+    for (uint64_t col = 0; col < cols; col += TILE) {
+        size_t n = (size_t)ceni_codec_least(cols - col, TILE), rest = n % STEP;
         if (n > rest) {
-            encode_piece(t, row, col, n - rest, sums);
+            sparse = encode_piece(t, row, col, n - rest, sums) && sparse;
         }
         if (rest) {
-            encode_steps(t, row, col + n - rest, rest, sums);
+            sparse = encode_steps(t, row, col + n - rest, rest, sums) && sparse;
         }
     }
     return sparse;
@@ -464,29 +484,42 @@ static void store(const tile *t, uint64_t row, uint64_t col, size_t n) {
     }
 }
 
-static void decode_steps(tile *t, uint64_t row, uint64_t col, size_t n) {
+/* false: indices that do not rise. */
+static bool decode_steps(tile *t, uint64_t row, uint64_t col, size_t n) {
+    bool rising = true;
     tile_scales(t, row, col, n);
-    get_values(t, row, col, n);
-    uncode(t, t->s, t->z, n, t->y);
+    if (ceni_codec_is(t->job, CENI_CODEC_SPARSE)) {
+        rising = decode_sparse(t, row, col, n);
+    } else {
+        get_values(t, row, col, n);
+        uncode(t, t->s, t->z, n, t->y);
+    }
     store(t, row, col, n);
+    return rising;
+}
+
+static bool decode_piece(tile *t, uint64_t row, uint64_t col, size_t n) {
+    ceni_codec_run run;
+    if (!run_of(t, row, col, n, &run)) {
+        return decode_steps(t, row, col, n);
+    }
+    if (ceni_codec_is(t->job, CENI_CODEC_SPARSE)) {
+        return t->loops->runs->decode_sparse(&run, metadata_at(t->job, row, col));
+    }
+    t->straight->decode(&run);
+    return true;
 }
 
 static bool decode_row(tile *t, uint64_t row) {
-    const ceni_codec_job *job = t->job;
-    bool is_sparse = ceni_codec_is(job, CENI_CODEC_SPARSE), rising = true;
-    for (uint64_t col = 0; col < job->cols; col += TILE) {
-        size_t n = (size_t)ceni_codec_least(job->cols - col, TILE), whole = n - n % STEP;
-        ceni_codec_run run;
-        if (is_sparse) {
-            rising = decode_sparse(t, row, col, n) && rising;
-            store(t, row, col, n);
-        } else if (whole && run_of(t, row, col, whole, &run)) {
-            t->straight->decode(&run);
-            if (n > whole) {
-                decode_steps(t, row, col + whole, n - whole);
-            }
-        } else {
-            decode_steps(t, row, col, n);
+    uint64_t cols = t->job->cols;
+    bool rising = true;
+    for (uint64_t col = 0; col < cols; col += TILE) {
+        size_t n = (size_t)ceni_codec_least(cols - col, TILE), rest = n % STEP;
+        if (n > rest) {
+            rising = decode_piece(t, row, col, n - rest) && rising;
+        }
+        if (rest) {
+            rising = decode_steps(t, row, col + n - rest, rest) && rising;
         }
     }
     return rising;

@@ -24,7 +24,8 @@ typedef struct ceni_codec_run {
     const int8_t *z;
     bool saturate;
     float limit;
-    size_t ahead; /* bytes from the matrix's piece to what is read soon */
+    int16_t infinite; /* of a 16-bit kind, as its bits */
+    size_t ahead;     /* bytes from the matrix's piece to what is read soon */
 } ceni_codec_run;
 
 typedef struct ceni_codec_run_loops {
@@ -45,10 +46,15 @@ typedef struct ceni_codec_runs {
     ceni_codec_run_loops of[3]
                            [CENI_CODEC_INT4 + 1]; /* by CEN_FP32 less the matrix's type, and kind */
     ceni_codec_source_loops source[3];
+    /* 2:4 of a 16-bit kind from and to that kind. false: indices do not rise. */
+    void (*encode_sparse)(const ceni_codec_run *run, uint8_t *metadata);
+    bool (*decode_sparse)(const ceni_codec_run *run, const uint8_t *metadata);
 } ceni_codec_runs;
 
 #if defined(__x86_64__)
 extern const ceni_codec_runs ceni_codec_runs_avx2;
+void ceni_codec_encode_sparse_avx2(const ceni_codec_run *run, uint8_t *metadata);
+bool ceni_codec_decode_sparse_avx2(const ceni_codec_run *run, const uint8_t *metadata);
 #endif
 
 #endif

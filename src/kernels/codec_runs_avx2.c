@@ -313,5 +313,7 @@ SOURCE(BF16)
 const ceni_codec_runs ceni_codec_runs_avx2 = {.of = {ROWS(FP32), ROWS(BF16), ROWS(FP16)},
                                               .source = {{largest_FP32, extremes_FP32, sums_FP32},
                                                          {largest_BF16, extremes_BF16, sums_BF16},
-                                                         {largest_FP16, extremes_FP16, sums_FP16}}};
+                                                         {largest_FP16, extremes_FP16, sums_FP16}},
+                                              .encode_sparse = ceni_codec_encode_sparse_avx2,
+                                              .decode_sparse = ceni_codec_decode_sparse_avx2};
 #endif

@@ -1,0 +1,143 @@
+/* 2:4 of 16-bit floats straight from those of the same type. Compiled with -mavx2 (CMakeLists.txt).
+ * A quarter of a vector, or half of one of 128 bits, is a group. */
+#if defined(__x86_64__)
+#include "kernels/codec_runs.h"
+#include "kernels/codec_vectors.h"
+
+enum { STEP = CENI_CODEC_STEP };
+
+/* The nibble for each set of kept elements (bit i: the i-th); under two, the canonical pair. */
+#define SETS(of)                                                                                   \
+    of(0xE), of(0xC), of(0xD), of(0x4), of(0xE), of(0x8), of(0x9), of(0xE), of(0xE), of(0xC),      \
+        of(0xD), of(0xE), of(0xE), of(0xE), of(0xE), of(0xE)
+#define NIBBLE(nibble) nibble
+
+/* The bytes of word i, and those of a nibble's two words. */
+#define WORD(i)      ((2 * (i)) | (2 * (i) + 1) << 8)
+#define KEPT(nibble) ((uint32_t)WORD((nibble)&3) | (uint32_t)WORD((nibble) >> 2) << 16)
+/* For each nibble where a group's four words come from; 0x80: from nowhere. */
+#define FROM(nibble, i)                                                                            \
+    ((uint64_t)((i) == (nibble) >> 2  ? WORD(1)                                                    \
+                : (i) == ((nibble)&3) ? WORD(0)                                                    \
+                                      : 0x8080)                                                    \
+     << 16 * (i))
+#define PLACES(nibble) (FROM(nibble, 0) | FROM(nibble, 1) | FROM(nibble, 2) | FROM(nibble, 3))
+#define NIBBLES(of)                                                                                \
+    of(0), of(1), of(2), of(3), of(4), of(5), of(6), of(7), of(8), of(9), of(10), of(11), of(12),  \
+        of(13), of(14), of(15)
+
+static const uint32_t kept_words[16] = {SETS(KEPT)};
+static const uint64_t places[16] = {NIBBLES(PLACES)};
+
+/* ---- encoding ---- */
+
+/* Of each word, whether `by` words further in its group there is a larger one, or an equal one that
+ * comes first. */
+VECTOR_INLINE __m256i beaten(__m256i size, int by) {
+    const int a = 2 * (by & 3), b = 2 * ((1 + by) & 3), c = 2 * ((2 + by) & 3),
+              d = 2 * ((3 + by) & 3);
+    __m256i turn = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8((char)a, (char)(a + 1), (char)b, (char)(b + 1), (char)c, (char)(c + 1),
+                      (char)d, (char)(d + 1), (char)(a + 8), (char)(a + 9), (char)(b + 8),
+                      (char)(b + 9), (char)(c + 8), (char)(c + 9), (char)(d + 8), (char)(d + 9)));
+    __m256i first = _mm256_set1_epi64x((int64_t)(0x0001000100010001u << 16 * (4 - by)));
+    return _mm256_cmpgt_epi16(_mm256_shuffle_epi8(size, turn), _mm256_sub_epi16(size, first));
+}
+
+/* -1 where a word is kept. */
+VECTOR_INLINE __m256i kept(__m256i size) {
+    __m256i rank =
+        _mm256_add_epi16(_mm256_add_epi16(beaten(size, 1), beaten(size, 2)), beaten(size, 3));
+    __m256i some = _mm256_cmpgt_epi16(size, _mm256_setzero_si256());
+    return _mm256_and_si256(some, _mm256_cmpgt_epi16(rank, _mm256_set1_epi16(-2)));
+}
+
+/* The kept words of two groups, in the low half. */
+VECTOR_INLINE __m128i compact(__m128i words, uint32_t sets) {
+    __m128i from = _mm_insert_epi32(_mm_cvtsi32_si128((int)kept_words[sets & 15]),
+                                    (int)kept_words[sets >> 4 & 15], 1);
+    return _mm_shuffle_epi8(words, _mm_add_epi8(from, _mm_set1_epi64x(0x0808080800000000)));
+}
+
+VECTOR_INLINE __m128i compact_four(__m256i words, uint32_t sets) {
+    return _mm_unpacklo_epi64(compact(_mm256_castsi256_si128(words), sets),
+                              compact(_mm256_extracti128_si256(words, 1), sets >> 8));
+}
+
+/* Two nibbles in a byte, of two sets. */
+VECTOR_INLINE uint32_t nibbles_of(uint32_t sets) {
+    __m128i table = _mm_setr_epi8(SETS(NIBBLE)), low = _mm_set1_epi8(15);
+    __m128i all = _mm_cvtsi32_si128((int)sets);
+    __m128i even = _mm_shuffle_epi8(table, _mm_and_si128(all, low));
+    __m128i odd = _mm_shuffle_epi8(table, _mm_and_si128(_mm_srli_epi16(all, 4), low));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_or_si128(even, _mm_slli_epi16(odd, 4)));
+}
+
+/* Every NaN as 0x7FFF; `infinite` is infinity. */
+VECTOR_INLINE __m256i one_nan(__m256i words, __m256i size, int16_t infinite) {
+    __m256i nan = _mm256_cmpgt_epi16(size, _mm256_set1_epi16(infinite));
+    return v_pick(nan, _mm256_set1_epi16(0x7FFF), words);
+}
+
+void ceni_codec_encode_sparse_avx2(const ceni_codec_run *run, uint8_t *metadata) {
+    const uint16_t *from = (const uint16_t *)run->matrix;
+    uint16_t *to = (uint16_t *)run->values;
+    __m256i mask = _mm256_set1_epi16(0x7FFF);
+    for (size_t i = 0; i < run->n; i += STEP) {
+        __m256i a = _mm256_loadu_si256((const __m256i_u *)(from + i));
+        __m256i b = _mm256_loadu_si256((const __m256i_u *)(from + i + 16));
+        __m256i a_size = _mm256_and_si256(a, mask), b_size = _mm256_and_si256(b, mask);
+        _mm_prefetch((const char *)(from + i) + run->ahead, _MM_HINT_T0);
+        __m256i bytes = _mm256_packs_epi16(kept(a_size), kept(b_size));
+        uint32_t sets = (uint32_t)_mm256_movemask_epi8(_mm256_permute4x64_epi64(bytes, 0xD8));
+        uint32_t nibbles = nibbles_of(sets);
+        memcpy(metadata + i / 8, &nibbles, sizeof nibbles);
+        a = one_nan(a, a_size, run->infinite);
+        b = one_nan(b, b_size, run->infinite);
+        _mm_storeu_si128((__m128i_u *)(to + i / 2), compact_four(a, sets));
+        _mm_storeu_si128((__m128i_u *)(to + i / 2 + 8), compact_four(b, sets >> 16));
+    }
+}
+
+/* ---- decoding ---- */
+
+/* Two groups of four kept words, in the low half, and of two nibbles. */
+VECTOR_INLINE __m128i expand(__m128i words, uint32_t nibbles) {
+    __m128i from =
+        _mm_set_epi64x((int64_t)places[nibbles >> 4 & 15], (int64_t)places[nibbles & 15]);
+    return _mm_shuffle_epi8(words, _mm_add_epi8(from, _mm_set_epi64x(0x0404040404040404, 0)));
+}
+
+VECTOR_INLINE void expand_four(uint16_t *to, __m128i words, uint32_t nibbles) {
+    _mm_storeu_si128((__m128i_u *)to, expand(words, nibbles));
+    _mm_storeu_si128((__m128i_u *)(to + 8), expand(_mm_srli_si128(words, 8), nibbles >> 8));
+}
+
+/* Whether each of eight nibbles has a second index above its first. */
+VECTOR_INLINE bool rise(uint32_t nibbles) {
+    __m128i both = _mm_cvtsi32_si128((int)nibbles);
+    __m128i all = _mm_unpacklo_epi8(_mm_and_si128(both, _mm_set1_epi8(15)),
+                                    _mm_and_si128(_mm_srli_epi16(both, 4), _mm_set1_epi8(15)));
+    __m128i first = _mm_and_si128(all, _mm_set1_epi8(3));
+    __m128i second = _mm_and_si128(_mm_srli_epi16(all, 2), _mm_set1_epi8(3));
+    return (_mm_movemask_epi8(_mm_cmpgt_epi8(second, first)) & 0xFF) == 0xFF;
+}
+
+bool ceni_codec_decode_sparse_avx2(const ceni_codec_run *run, const uint8_t *metadata) {
+    const uint16_t *from = (const uint16_t *)run->values;
+    uint16_t *to = (uint16_t *)run->matrix;
+    bool rising = true;
+    for (size_t i = 0; i < run->n; i += STEP) {
+        uint32_t nibbles;
+        memcpy(&nibbles, metadata + i / 8, sizeof nibbles);
+        rising = rise(nibbles) && rising;
+        _mm_prefetch((const char *)(from + i / 2) + CENI_CODEC_AHEAD, _MM_HINT_T0);
+        __m256i words = _mm256_loadu_si256((const __m256i_u *)(from + i / 2));
+        __m256i size = _mm256_and_si256(words, _mm256_set1_epi16(0x7FFF));
+        words = one_nan(words, size, run->infinite);
+        expand_four(to + i, _mm256_castsi256_si128(words), nibbles);
+        expand_four(to + i + 16, _mm256_extracti128_si256(words, 1), nibbles >> 16);
+    }
+    return rising;
+}
+#endif
