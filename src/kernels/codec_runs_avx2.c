@@ -51,13 +51,16 @@ VECTOR_INLINE void encode(const ceni_codec_run *run, cen_dtype dtype, uint32_t k
 VECTOR_INLINE void decode_unit(const ceni_codec_run *run, size_t i, size_t end, v_unit u,
                                cen_dtype dtype, uint32_t kind, bool tame) {
     for (; i < end; i += STEP) {
-        __m256i code[4];
-        _mm_prefetch((const char *)run->values + CENI_CODEC_AHEAD + i, _MM_HINT_T0);
-        v_get_codes(run->values, i, code, kind);
-        for (size_t j = 0; j < 4; j += 2) {
-            v_store(run->matrix, i + 8 * j, v_decode(code[j], &u, kind, tame),
-                    v_decode(code[j + 1], &u, kind, tame), dtype, tame && kind >= CENI_CODEC_INT8);
+        __m256 y[4];
+        size_t at = kind <= CENI_CODEC_BF16 ? 2 * i : kind == CENI_CODEC_INT4 ? i / 2 : i;
+        _mm_prefetch((const char *)run->values + CENI_CODEC_AHEAD + at, _MM_HINT_T0);
+        v_numbers(run->values, i, _mm256_cvtepi32_ps(u.z), kind, y);
+        for (size_t j = 0; j < 4; j++) {
+            y[j] = v_scaled(y[j], u.s, kind, tame);
         }
+        bool numbers = tame && kind >= CENI_CODEC_INT8;
+        v_store(run->matrix, i, y[0], y[1], dtype, numbers);
+        v_store(run->matrix, i + 16, y[2], y[3], dtype, numbers);
     }
 }
 

@@ -100,14 +100,6 @@ VECTOR_INLINE __m256 v_of_f16(__m256i code) {
     return _mm256_castsi256_ps(_mm256_or_si256(bits, sign));
 }
 
-VECTOR_INLINE __m256 v_of_e4m3(__m256i code) {
-    __m256i size = _mm256_and_si256(code, v_all(0x7F));
-    __m256i sign = _mm256_slli_epi32(_mm256_xor_si256(code, size), 24);
-    __m256i nan = _mm256_srli_epi32(v_above(size, 0x7E), 1);
-    return _mm256_castsi256_ps(
-        _mm256_or_si256(_mm256_or_si256(v_of_small(size, V_E4M3), nan), sign));
-}
-
 /* It is the upper half of an FP16. */
 VECTOR_INLINE __m256 v_of_e5m2(__m256i code) {
     return v_of_f16(_mm256_slli_epi32(code, 8));
@@ -128,16 +120,6 @@ VECTOR_INLINE __m256i v_to_int_zero(__m256 t, __m256i z, int32_t high) {
     __m256i q = _mm256_add_epi32(_mm256_cvtps_epi32(v_cut(t, 1024.0f)), z);
     q = _mm256_min_epi32(q, _mm256_set1_epi32(high));
     return _mm256_max_epi32(q, _mm256_set1_epi32(-high - 1));
-}
-
-/* Cut to finite, save for NaN. */
-VECTOR_INLINE __m256 v_scaled(__m256 v, __m256 s, bool tame) {
-    __m256 y = _mm256_mul_ps(v, s);
-    if (tame) {
-        return y;
-    }
-    __m256 end = _mm256_set1_ps(0x1.FFFFFEp127f);
-    return _mm256_max_ps(_mm256_set1_ps(-0x1.FFFFFEp127f), _mm256_min_ps(end, y));
 }
 
 /* ---- any kind ---- */
@@ -164,33 +146,6 @@ VECTOR_INLINE __m256i v_encode(__m256 t, const v_unit *u, uint32_t kind, bool ze
         return zero ? v_to_int_zero(t, u->z, 127) : v_to_int(t, 127);
     default:
         return zero ? v_to_int_zero(t, u->z, 7) : v_to_int(t, 7);
-    }
-}
-
-/* Where no product of a code with s is beyond a float: */
-VECTOR_INLINE bool v_is_tame(float s, uint32_t kind) {
-    float most = kind == CENI_CODEC_E4M3 ? 448.0f : kind == CENI_CODEC_E5M2 ? 57344.0f : 255.0f;
-    return s * most <= 0x1.FFFFFEp127f && s * -most >= -0x1.FFFFFEp127f;
-}
-
-VECTOR_INLINE __m256 v_decode(__m256i code, const v_unit *u, uint32_t kind, bool tame) {
-    switch (kind) {
-    case CENI_CODEC_FP16:
-        return v_of_f16(code);
-    case CENI_CODEC_BF16:
-        return v_of_bf16(code);
-    case CENI_CODEC_E4M3:
-        return v_scaled(v_of_e4m3(code), u->s, tame);
-    case CENI_CODEC_E5M2: {
-        __m256 v = v_of_e5m2(code), scaled = v_scaled(v, u->s, tame);
-        __m256i size = _mm256_and_si256(code, v_all(0x7F));
-        __m256i infinite = _mm256_cmpeq_epi32(size, v_all(0x7C));
-        return _mm256_blendv_ps(scaled, v, _mm256_castsi256_ps(infinite));
-    }
-    default: {
-        __m256 q = _mm256_cvtepi32_ps(_mm256_sub_epi32(code, u->z));
-        return v_scaled(q, u->s, tame);
-    }
     }
 }
 
@@ -225,13 +180,6 @@ VECTOR_INLINE __m128i v_nibbles(__m256i bytes) {
     return _mm_packus_epi16(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
 }
 
-VECTOR_INLINE __m256i v_of_nibbles(__m128i packed) {
-    __m256i pairs = _mm256_cvtepu8_epi16(packed);
-    __m256i low =
-        _mm256_and_si256(_mm256_or_si256(pairs, _mm256_slli_epi16(pairs, 4)), _mm256_set1_epi8(15));
-    return _mm256_sub_epi8(_mm256_xor_si256(low, _mm256_set1_epi8(8)), _mm256_set1_epi8(8));
-}
-
 /* Codes i..i+31 of what begins at `to`, in the place that `kind` gives them. */
 VECTOR_INLINE void v_put_codes(void *to, size_t i, const __m256i code[4], uint32_t kind) {
     uint8_t *bytes = (uint8_t *)to;
@@ -245,24 +193,109 @@ VECTOR_INLINE void v_put_codes(void *to, size_t i, const __m256i code[4], uint32
     }
 }
 
-VECTOR_INLINE void v_get_codes(const void *from, size_t i, __m256i code[4], uint32_t kind) {
+/* ---- numbers of codes ---- */
+
+/* Bytes in the order that v_of_halves takes them in. */
+VECTOR_INLINE __m256i v_dealt(__m256i bytes) {
+    return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+}
+
+/* Floats from the bytes of their upper halves, the lower being 0. */
+VECTOR_INLINE void v_of_halves(__m256i high, __m256i low, __m256 number[4]) {
+    __m256i none = _mm256_setzero_si256();
+    __m256i a = _mm256_unpacklo_epi8(low, high), b = _mm256_unpackhi_epi8(low, high);
+    number[0] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(none, a));
+    number[1] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(none, a));
+    number[2] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(none, b));
+    number[3] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(none, b));
+}
+
+VECTOR_INLINE __m256i v_table(__m128i table, __m256i index) {
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), index);
+}
+
+/* Eight nibbles of four bytes: each to the upper end of its element, and back with its sign. */
+VECTOR_INLINE __m256 v_of_int4(const uint8_t *packed) {
+    int32_t all;
+    memcpy(&all, packed, sizeof all);
+    __m256i up = _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0);
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_sllv_epi32(_mm256_set1_epi32(all), up), 28));
+}
+
+/* From 16 on a code's lower half is the lower byte's upper one, and its exponent counts on from
+ * that of the first sixteen, which a table has. */
+VECTOR_INLINE void v_of_e4m3(__m256i bytes, __m256 number[4]) {
+    const __m128i first_high = _mm_setr_epi8(0, 0x3B, 0x3B, 0x3B, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C,
+                                             0x3C, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C);
+    const __m128i first_low =
+        _mm_setr_epi8(0, 0, (char)0x80, (char)0xC0, 0, 0x20, 0x40, 0x60, (char)0x80, (char)0x90,
+                      (char)0xA0, (char)0xB0, (char)0xC0, (char)0xD0, (char)0xE0, (char)0xF0);
+    __m256i code = v_dealt(bytes), half = _mm256_set1_epi8(15);
+    __m256i size = _mm256_and_si256(code, _mm256_set1_epi8(0x7F));
+    __m256i nan = _mm256_cmpeq_epi8(size, _mm256_set1_epi8(0x7F));
+    __m256i lower = _mm256_and_si256(size, half);
+    __m256i upper = _mm256_and_si256(_mm256_srli_epi16(size, 4), half);
+    __m256i first = _mm256_cmpeq_epi8(upper, _mm256_setzero_si256());
+    __m256i high = _mm256_add_epi8(upper, _mm256_set1_epi8(0x3C));
+    high = v_pick(first, v_table(first_high, lower), _mm256_or_si256(high, nan));
+    __m256i low = v_pick(first, v_table(first_low, lower), _mm256_slli_epi16(lower, 4));
+    v_of_halves(_mm256_or_si256(high, _mm256_xor_si256(code, size)), _mm256_or_si256(low, nan),
+                number);
+}
+
+/* Numbers of codes i..i+31, without their scale. */
+VECTOR_INLINE void v_numbers(const void *from, size_t i, __m256 z, uint32_t kind,
+                             __m256 number[4]) {
     const uint8_t *bytes = (const uint8_t *)from;
-    if (kind <= CENI_CODEC_BF16) {
-        for (int k = 0; k < 4; k++) {
-            const uint16_t *at = (const uint16_t *)from + i + 8 * k;
-            code[k] = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i_u *)at));
-        }
+    if (kind == CENI_CODEC_E4M3) {
+        v_of_e4m3(_mm256_loadu_si256((const __m256i_u *)(bytes + i)), number);
         return;
     }
-    __m256i all = kind == CENI_CODEC_INT4
-                      ? v_of_nibbles(_mm_loadu_si128((const __m128i_u *)(bytes + i / 2)))
-                      : _mm256_loadu_si256((const __m256i_u *)(bytes + i));
-    __m128i half[2] = {_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1)};
-    for (int k = 0; k < 4; k++) {
-        __m128i eight = k % 2 ? _mm_srli_si128(half[k / 2], 8) : half[k / 2];
-        code[k] =
-            kind < CENI_CODEC_INT8 ? _mm256_cvtepu8_epi32(eight) : _mm256_cvtepi8_epi32(eight);
+    for (size_t k = 0, at = i; k < 4; k++, at += 8) {
+        __m128i eight = _mm_setzero_si128();
+        if (kind == CENI_CODEC_E5M2 || kind == CENI_CODEC_INT8) {
+            eight = _mm_loadl_epi64((const __m128i_u *)(bytes + at));
+        }
+        switch (kind) {
+        case CENI_CODEC_FP16:
+            number[k] = v_load(from, at, CEN_FP16);
+            break;
+        case CENI_CODEC_BF16:
+            number[k] = v_load(from, at, CEN_BF16);
+            break;
+        case CENI_CODEC_E5M2:
+            number[k] = v_of_e5m2(_mm256_cvtepu8_epi32(eight));
+            break;
+        case CENI_CODEC_INT8:
+            number[k] = _mm256_sub_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight)), z);
+            break;
+        default:
+            number[k] = _mm256_sub_ps(v_of_int4(bytes + at / 2), z);
+            break;
+        }
     }
+}
+
+/* Where no product of a code with s is beyond a float: */
+VECTOR_INLINE bool v_is_tame(float s, uint32_t kind) {
+    float most = kind == CENI_CODEC_E4M3 ? 448.0f : kind == CENI_CODEC_E5M2 ? 57344.0f : 255.0f;
+    return s * most <= 0x1.FFFFFEp127f && s * -most >= -0x1.FFFFFEp127f;
+}
+
+/* Times s; cut to finite, save for NaN and an infinity that was there. */
+VECTOR_INLINE __m256 v_scaled(__m256 number, __m256 s, uint32_t kind, bool tame) {
+    if (kind <= CENI_CODEC_BF16) {
+        return number;
+    }
+    __m256 y = _mm256_mul_ps(number, s), most = _mm256_set1_ps(0x1.FFFFFEp127f);
+    if (!tame) {
+        y = _mm256_max_ps(_mm256_set1_ps(-0x1.FFFFFEp127f), _mm256_min_ps(most, y));
+    }
+    if (kind == CENI_CODEC_E5M2) {
+        __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), number);
+        y = _mm256_blendv_ps(y, number, _mm256_cmp_ps(size, most, _CMP_GT_OQ));
+    }
+    return y;
 }
 
 /* Sixteen numbers of a matrix; `numbers`: none is NaN. */
