@@ -327,6 +327,8 @@ static bool run_of(tile *t, uint64_t row, uint64_t col, size_t n, ceni_codec_run
                             .s = t->run_s,
                             .r = t->run_r,
                             .saturate = ceni_codec_is(job, CENI_CODEC_SATURATING),
+                            .unscaled = !ceni_codec_is(job, CENI_CODEC_SCALED),
+                            .given = ceni_codec_is(job, CENI_CODEC_GIVEN_SCALES),
                             .limit = job->limit,
                             .infinite = job->kind == CENI_CODEC_BF16 ? 0x7F80 : 0x7C00,
                             .ahead = ahead_of(job, row)};
@@ -351,16 +353,17 @@ static bool run_of(tile *t, uint64_t row, uint64_t col, size_t n, ceni_codec_run
     return true;
 }
 
-/* Not where codes are counted, nor where a scale that was given makes what is not finite. */
-static bool sums_go_straight(const tile *t, const ceni_codec_run *run) {
-    if (!ceni_codec_is(t->job, CENI_CODEC_GIVEN_SCALES)) {
+/* By given scales: not where codes are counted, nor where what is cut or a scale makes what is not
+ * finite. */
+static bool sums_go_straight(const ceni_codec_job *job, const ceni_codec_run *run) {
+    if (!run->given) {
         return true;
     }
     float none = 0;
     for (size_t k = 0; k * run->width < run->n; k++) {
         none += run->s[k] * 0 + run->r[k] * 0;
     }
-    return !run->z && none == 0;
+    return !run->z && none == 0 && (run->saturate || job->kind >= CENI_CODEC_INT8);
 }
 
 /* ---- rows ---- */
@@ -408,21 +411,25 @@ static bool sum_straight(tile *t, const ceni_codec_run *run, const uint8_t *meta
     }
     back.matrix = t->y;
     runs->of[0][t->job->kind].decode(&back);
-    bool overflows = t->job->kind < CENI_CODEC_INT8 && !run->saturate;
-    return runs->source[ceni_codec_source(t->job)].sums(run, t->y, overflows, sums);
+    return runs->source[ceni_codec_source(t->job)].sums(run, t->y, sums);
 }
 
 static bool encode_piece(tile *t, uint64_t row, uint64_t col, size_t n, ceni_codec_sums *sums) {
     ceni_codec_run run;
     uint8_t *metadata = metadata_at(t->job, row, col);
-    if (!run_of(t, row, col, n, &run) || (sums && !sums_go_straight(t, &run))) {
+    if (!run_of(t, row, col, n, &run) || (sums && !sums_go_straight(t->job, &run))) {
         return encode_steps(t, row, col, n, sums);
+    }
+    size_t ahead = run.ahead;
+    if (sums) { /* which take longer, so that there is time to fetch */
+        run.ahead = 0;
     }
     if (ceni_codec_is(t->job, CENI_CODEC_SPARSE)) {
         t->loops->runs->encode_sparse(&run, metadata);
     } else {
         t->straight->encode(&run);
     }
+    run.ahead = ahead;
     return !sums || sum_straight(t, &run, metadata, sums) || encode_steps(t, row, col, n, sums);
 }
 

@@ -23,6 +23,7 @@ typedef struct ceni_codec_run {
     const float *s, *r;
     const int8_t *z;
     bool saturate;
+    bool unscaled, given; /* s and r are 1; or others' */
     float limit;
     int16_t infinite; /* of a 16-bit kind, as its bits */
     size_t ahead;     /* bytes from the matrix's piece to what is read soon */
@@ -37,9 +38,9 @@ typedef struct ceni_codec_run_loops {
 typedef struct ceni_codec_source_loops {
     void (*largest)(const void *from, size_t n, size_t width, float *hi);
     void (*extremes)(const void *from, size_t n, size_t width, float *lo, float *hi);
-    /* Of a run that has r, and became y. `overflows`: what is beyond the limit is not finite.
-     * false: an element is not finite before or after, and nothing is done. */
-    bool (*sums)(const ceni_codec_run *run, const float *y, bool overflows, ceni_codec_sums *sums);
+    /* Of a run that became y. false: an element is not finite, or what has no scale is cut, and
+     * nothing is done. */
+    bool (*sums)(const ceni_codec_run *run, const float *y, ceni_codec_sums *sums);
 } ceni_codec_source_loops;
 
 typedef struct ceni_codec_runs {

@@ -82,7 +82,7 @@ VECTOR_INLINE void decode(const ceni_codec_run *run, cen_dtype dtype, uint32_t k
 /* Of finite elements, in the lanes that codec_loops_body.h adds up in. A product of two floats is
  * exact in a double, so that its fused sum is the same as the two operations. */
 typedef struct sums {
-    __m256d max_error[2], error[2], error2[2], x2[2], y2[2], xy[2];
+    __m256d max_error, error[2], error2[2], x2[2], y2[2], xy[2];
 } sums;
 
 /* What is counted: the largest x, as bits; t beyond the limit; y and x that are 0. */
@@ -93,7 +93,7 @@ typedef struct counts {
 
 VECTOR_INLINE void add_half(sums *s, size_t h, __m256d x, __m256d y) {
     __m256d e = _mm256_andnot_pd(_mm256_set1_pd(-0.0), _mm256_sub_pd(x, y));
-    s->max_error[h] = _mm256_max_pd(e, s->max_error[h]);
+    s->max_error = _mm256_max_pd(e, s->max_error);
     s->error[h] = _mm256_add_pd(s->error[h], e);
     s->error2[h] = _mm256_add_pd(s->error2[h], _mm256_mul_pd(e, e));
     s->x2[h] = _mm256_fmadd_pd(x, x, s->x2[h]);
@@ -128,15 +128,15 @@ static void add_lanes(double *to, const __m256d *halves) {
     }
 }
 
-static void largest_lane(double *to, const __m256d *halves) {
+static void largest_lane(double *to, __m256d lanes) {
     double lane[4];
-    _mm256_storeu_pd(lane, _mm256_max_pd(halves[0], halves[1]));
+    _mm256_storeu_pd(lane, lanes);
     for (int i = 0; i < 4; i++) {
         *to = lane[i] > *to ? lane[i] : *to;
     }
 }
 
-VECTOR_INLINE counts count(const ceni_codec_run *run, const float *y, cen_dtype dtype) {
+VECTOR_INLINE counts count(const ceni_codec_run *run, const float *y, cen_dtype dtype, bool cuts) {
     __m256 none = _mm256_setzero_ps(), limit = _mm256_set1_ps(run->limit);
     __m256i largest = _mm256_setzero_si256(), cut = largest, kept = largest, zero = largest;
     for (size_t i = 0, k = 0; i < run->n; k++) {
@@ -144,21 +144,25 @@ VECTOR_INLINE counts count(const ceni_codec_run *run, const float *y, cen_dtype 
         for (size_t end = end_of(run, i); i < end; i += 8) {
             __m256 x = v_load(run->matrix, i, dtype), back = _mm256_loadu_ps(y + i);
             __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
-            __m256 beyond = _mm256_cmp_ps(_mm256_mul_ps(size, r), limit, _CMP_GT_OQ);
             __m256 lost = _mm256_cmp_ps(back, none, _CMP_EQ_OQ);
             largest = _mm256_max_epi32(largest, _mm256_castps_si256(size));
-            cut = _mm256_add_epi32(cut, _mm256_castps_si256(beyond));
             kept = _mm256_add_epi32(kept, _mm256_castps_si256(lost));
             zero = _mm256_add_epi32(zero, _mm256_castps_si256(_mm256_cmp_ps(x, none, _CMP_EQ_OQ)));
+            if (cuts) {
+                __m256 beyond = _mm256_cmp_ps(_mm256_mul_ps(size, r), limit, _CMP_GT_OQ);
+                cut = _mm256_add_epi32(cut, _mm256_castps_si256(beyond));
+            }
         }
     }
     return (counts){most_of(largest), count_of(cut), count_of(kept) - count_of(zero)};
 }
 
-VECTOR_INLINE bool add(const ceni_codec_run *run, const float *y, bool overflows,
-                       ceni_codec_sums *to, cen_dtype dtype) {
-    counts c = count(run, y, dtype);
-    if (c.largest >= 0x7F800000 || (c.saturated && overflows)) {
+/* Without given scales elements are cut only where there are none, and then the largest says so. */
+VECTOR_INLINE bool add(const ceni_codec_run *run, const float *y, ceni_codec_sums *to,
+                       cen_dtype dtype) {
+    counts c = run->given ? count(run, y, dtype, true) : count(run, y, dtype, false);
+    float size = ceni_float_of((uint32_t)c.largest);
+    if (c.largest >= 0x7F800000 || (run->unscaled && size > run->limit)) {
         return false;
     }
     sums s;
@@ -173,7 +177,6 @@ VECTOR_INLINE bool add(const ceni_codec_run *run, const float *y, bool overflows
         add_half(&s, 1, _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)),
                  _mm256_cvtps_pd(_mm_loadu_ps(y + i + 4)));
     }
-    float size = ceni_float_of((uint32_t)c.largest);
     to->count += run->n;
     to->saturated += c.saturated;
     to->underflowed += c.underflowed;
@@ -297,9 +300,8 @@ VECTOR_INLINE void extremes(const void *from, size_t n, size_t width, float *lo,
     static void extremes_##dtype(const void *from, size_t n, size_t width, float *lo, float *hi) { \
         extremes(from, n, width, lo, hi, CEN_##dtype);                                             \
     }                                                                                              \
-    static bool sums_##dtype(const ceni_codec_run *run, const float *y, bool overflows,            \
-                             ceni_codec_sums *to) {                                                \
-        return add(run, y, overflows, to, CEN_##dtype);                                            \
+    static bool sums_##dtype(const ceni_codec_run *run, const float *y, ceni_codec_sums *to) {     \
+        return add(run, y, to, CEN_##dtype);                                                       \
     }
 
 #define ROW(kind, dtype) [CENI_CODEC_##kind] = {encode_##kind##_##dtype, decode_##kind##_##dtype}

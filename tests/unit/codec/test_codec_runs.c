@@ -168,6 +168,8 @@ static void with_given_scales(void **state) {
     memcpy(scales[1], scales[0], sizeof scales[0]);
     memcpy(zeros[1], zeros[0], sizeof zeros[0]);
     units((cen_codec){.format = CEN_CODEC_FP8_E4M3, .scales_given = true});
+    units((cen_codec){
+        .format = CEN_CODEC_FP8_E5M2, .overflow = CEN_CODEC_NONFINITE, .scales_given = true});
     units((cen_codec){.format = CEN_CODEC_INT8, .scales_given = true});
     units((cen_codec){.format = CEN_CODEC_INT4, .scales_given = true, .asymmetric = true});
 }
