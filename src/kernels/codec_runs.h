@@ -12,7 +12,7 @@
 
 enum {
     CENI_CODEC_STEP = 32,   /* elements; runs and units are multiples of it */
-    CENI_CODEC_AHEAD = 2048 /* bytes from what is read to what is read soon, in one row */
+    CENI_CODEC_AHEAD = 4096 /* bytes from what is read to what is read soon, in one row */
 };
 
 /* A piece of a row: n elements, of which each `width` share an s, r and z (NULL: they are 0).
