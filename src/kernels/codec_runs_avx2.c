@@ -39,11 +39,13 @@ VECTOR_INLINE void encode(const ceni_codec_run *run, cen_dtype dtype, uint32_t k
         for (size_t end = end_of(run, i); i < end; i += STEP) {
             __m256i code[4];
             fetch(run->matrix, i, run->ahead, dtype);
-            for (size_t j = 0; j < 4; j++) {
-                __m256 x = v_load(run->matrix, i + 8 * j, dtype);
+            for (size_t j = 0; j < 4; j += 2) {
+                __m256 x, next;
+                v_load_two(run->matrix, i + 8 * j, dtype, &x, &next);
                 code[j] = v_encode(scaled(x, &u, kind), &u, kind, zero);
+                code[j + 1] = v_encode(scaled(next, &u, kind), &u, kind, zero);
             }
-            v_put_codes(run->values, i, code, kind);
+            v_put_codes(run->values, i, code, kind, dtype != CEN_FP32);
         }
     }
 }
@@ -198,6 +200,9 @@ VECTOR_INLINE uint32_t most_bits(const void *from, size_t at, size_t end, cen_dt
     if (dtype == CEN_FP32) {
         const float *x = (const float *)from;
         for (size_t i = at; i < end; i += 16) {
+            if (i % STEP == 0) {
+                fetch(from, i, CENI_CODEC_AHEAD, dtype);
+            }
             __m256i a = _mm256_loadu_si256((const __m256i_u *)(x + i));
             __m256i b = _mm256_loadu_si256((const __m256i_u *)(x + i + 8));
             most = _mm256_max_epi32(most, v_size(a));
@@ -207,7 +212,8 @@ VECTOR_INLINE uint32_t most_bits(const void *from, size_t at, size_t end, cen_dt
     }
     const uint16_t *x = (const uint16_t *)from;
     __m256i mask = _mm256_set1_epi16(0x7FFF);
-    for (size_t i = at; i < end; i += 32) {
+    for (size_t i = at; i < end; i += STEP) {
+        fetch(from, i, CENI_CODEC_AHEAD, dtype);
         __m256i a = _mm256_loadu_si256((const __m256i_u *)(x + i));
         __m256i b = _mm256_loadu_si256((const __m256i_u *)(x + i + 16));
         most = _mm256_max_epi16(most, _mm256_and_si256(a, mask));

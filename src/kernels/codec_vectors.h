@@ -160,17 +160,38 @@ VECTOR_INLINE __m256 v_load(const void *from, size_t i, cen_dtype dtype) {
     return dtype == CEN_FP16 ? v_of_f16(code) : v_of_bf16(code);
 }
 
+/* Sixteen elements. Halves of 16-bit ones are dealt: a has elements 0-3 and 8-11, b the others,
+ * which is the order that packing takes them in. */
+VECTOR_INLINE void v_load_two(const void *from, size_t i, cen_dtype dtype, __m256 *a, __m256 *b) {
+    if (dtype == CEN_FP32) {
+        *a = v_load(from, i, dtype);
+        *b = v_load(from, i + 8, dtype);
+        return;
+    }
+    __m256i none = _mm256_setzero_si256();
+    __m256i all = _mm256_loadu_si256((const __m256i_u *)((const uint16_t *)from + i));
+    if (dtype == CEN_FP16) {
+        *a = v_of_f16(_mm256_unpacklo_epi16(all, none));
+        *b = v_of_f16(_mm256_unpackhi_epi16(all, none));
+    } else {
+        *a = _mm256_castsi256_ps(_mm256_unpacklo_epi16(none, all));
+        *b = _mm256_castsi256_ps(_mm256_unpackhi_epi16(none, all));
+    }
+}
+
 /* Codes of 16 bits: sixteen of them. */
-VECTOR_INLINE void v_put16(uint16_t *to, __m256i a, __m256i b) {
-    __m256i both = _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xD8);
+VECTOR_INLINE void v_put16(uint16_t *to, __m256i a, __m256i b, bool dealt) {
+    __m256i both = _mm256_packus_epi32(a, b);
+    both = dealt ? both : _mm256_permute4x64_epi64(both, 0xD8);
     _mm256_storeu_si256((__m256i_u *)to, both);
 }
 
 /* The low bytes of 32 codes, in their order. */
-VECTOR_INLINE __m256i v_bytes(const __m256i code[4], bool is_signed) {
+VECTOR_INLINE __m256i v_bytes(const __m256i code[4], bool is_signed, bool dealt) {
     __m256i a = _mm256_packs_epi32(code[0], code[1]), b = _mm256_packs_epi32(code[2], code[3]);
     __m256i all = is_signed ? _mm256_packs_epi16(a, b) : _mm256_packus_epi16(a, b);
-    return _mm256_permutevar8x32_epi32(all, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    return dealt ? _mm256_permute4x64_epi64(all, 0xD8)
+                 : _mm256_permutevar8x32_epi32(all, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
 /* Two to a byte. */
@@ -181,15 +202,17 @@ VECTOR_INLINE __m128i v_nibbles(__m256i bytes) {
 }
 
 /* Codes i..i+31 of what begins at `to`, in the place that `kind` gives them. */
-VECTOR_INLINE void v_put_codes(void *to, size_t i, const __m256i code[4], uint32_t kind) {
+VECTOR_INLINE void v_put_codes(void *to, size_t i, const __m256i code[4], uint32_t kind,
+                               bool dealt) {
     uint8_t *bytes = (uint8_t *)to;
     if (kind <= CENI_CODEC_BF16) {
-        v_put16((uint16_t *)to + i, code[0], code[1]);
-        v_put16((uint16_t *)to + i + 16, code[2], code[3]);
+        v_put16((uint16_t *)to + i, code[0], code[1], dealt);
+        v_put16((uint16_t *)to + i + 16, code[2], code[3], dealt);
     } else if (kind == CENI_CODEC_INT4) {
-        _mm_storeu_si128((__m128i_u *)(bytes + i / 2), v_nibbles(v_bytes(code, true)));
+        _mm_storeu_si128((__m128i_u *)(bytes + i / 2), v_nibbles(v_bytes(code, true, dealt)));
     } else {
-        _mm256_storeu_si256((__m256i_u *)(bytes + i), v_bytes(code, kind == CENI_CODEC_INT8));
+        _mm256_storeu_si256((__m256i_u *)(bytes + i),
+                            v_bytes(code, kind == CENI_CODEC_INT8, dealt));
     }
 }
 
@@ -306,10 +329,10 @@ VECTOR_INLINE void v_store(void *to, size_t i, __m256 a, __m256 b, cen_dtype dty
         b = _mm256_blendv_ps(b, nan, _mm256_cmp_ps(b, b, _CMP_UNORD_Q));
     }
     if (dtype == CEN_BF16) {
-        v_put16((uint16_t *)to + i, v_to_bf16(a, numbers), v_to_bf16(b, numbers));
+        v_put16((uint16_t *)to + i, v_to_bf16(a, numbers), v_to_bf16(b, numbers), false);
     } else if (dtype == CEN_FP16) {
         v_put16((uint16_t *)to + i, v_to_small(a, V_FP16, false, numbers),
-                v_to_small(b, V_FP16, false, numbers));
+                v_to_small(b, V_FP16, false, numbers), false);
     } else {
         _mm256_storeu_ps((float *)to + i, a);
         _mm256_storeu_ps((float *)to + i + 8, b);
