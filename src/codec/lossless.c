@@ -1,4 +1,4 @@
-/* BF16 without loss. Weights use few exponents: those are coded by zstd, as literals without a
+/* BF16 without loss. Weights use few exponents: those become zstd frames of literals without a
  * search for repeats, since there are none worth their time; signs and mantissas stay as they are.
  * The layout is in docs/codecs.md. Chunks stand alone, so that a bad one says so and goes no
  * further. */
@@ -13,9 +13,10 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "codec/huffman.h"
 #include "kernels/codec_loops.h"
 
-enum { CHUNK = 1 << 17, HEADER = 16, RAW = CHUNK }; /* a size of RAW: stored as it is */
+enum { CHUNK = CENI_HUFFMAN_COUNT, HEADER = 16, RAW = CHUNK }; /* a size of RAW: stored as it is */
 static const uint8_t magic[8] = {'c', 'e', 'n', 'L', 'B', '1', 17, 0};
 
 uint64_t ceni_lossless_bound(uint64_t elements) {
@@ -80,19 +81,29 @@ static ZSTD_CCtx *make_encoder(void) {
     return zstd;
 }
 
-/* The chunk's size in the stream; RAW where coding does not make it smaller. */
-static uint32_t encode_chunk(ZSTD_CCtx *zstd, const uint8_t *exponents, size_t n, uint8_t *to,
-                             size_t room) {
-    size_t size = ZSTD_compress2(zstd, to, room, exponents, n);
+/* What codes chunks, and room for one on its way. */
+typedef struct coder {
+    ZSTD_CCtx *zstd;
+    uint8_t exponents[CHUNK], coded[CENI_HUFFMAN_ROOM];
+} coder;
+
+/* The chunk's size in the stream; RAW where coding does not make it smaller. libzstd codes what is
+ * shorter, or has exponents that few weights have. */
+static uint32_t encode_chunk(coder *c, size_t n, uint8_t *to, size_t room) {
+    size_t size = n == CENI_HUFFMAN_COUNT ? ceni_huffman_encode(c->exponents, c->coded) : 0;
+    if (size && size < n) {
+        memcpy(to, c->coded, size);
+        return (uint32_t)size;
+    }
+    size = size ? size : ZSTD_compress2(c->zstd, to, room, c->exponents, n);
     if (ZSTD_isError(size) || size >= n) {
-        memcpy(to, exponents, n);
+        memcpy(to, c->exponents, n);
         return RAW;
     }
     return (uint32_t)size;
 }
 
-static uint64_t encode_all(ZSTD_CCtx *zstd, const cen_matrix *source, uint8_t *exponents,
-                           uint8_t *to) {
+static uint64_t encode_all(coder *c, const cen_matrix *source, uint8_t *to) {
     const ceni_codec_loops *loops = ceni_codec_loops_here();
     uint64_t count = source->rows * source->cols, chunks = count / CHUNK + (count % CHUNK != 0);
     uint8_t *sizes = to + HEADER, *rest = sizes + 4 * chunks, *out = rest + count;
@@ -105,9 +116,9 @@ static uint64_t encode_all(ZSTD_CCtx *zstd, const cen_matrix *source, uint8_t *e
         size_t n = (size_t)least(left, CHUNK);
         for (uint64_t done = 0, got; done < n; done += got) {
             const uint16_t *from = piece(&at, n - done, &got);
-            loops->split(from, (size_t)got, exponents + done, rest + done);
+            loops->split(from, (size_t)got, c->exponents + done, rest + done);
         }
-        uint32_t size = encode_chunk(zstd, exponents, n, out, (size_t)(end - out));
+        uint32_t size = encode_chunk(c, n, out, (size_t)(end - out));
         put32(sizes + 4 * k, size);
         out += size == RAW ? n : size;
         rest += n;
@@ -146,12 +157,13 @@ cen_status ceni_lossless_encode(const cen_matrix *source, const cen_codec_parts 
     *bytes = 0;
     if (source->rows && source->cols) {
         ZSTD_CCtx *zstd = make_encoder();
-        uint8_t *exponents = ceni_malloc(CHUNK);
-        if (zstd && exponents) {
-            *bytes = encode_all(zstd, source, exponents, (uint8_t *)(uintptr_t)parts->values);
+        coder *c = ceni_malloc(sizeof *c);
+        if (zstd && c) {
+            c->zstd = zstd;
+            *bytes = encode_all(c, source, (uint8_t *)(uintptr_t)parts->values);
         }
         ZSTD_freeCCtx(zstd);
-        ceni_free(exponents);
+        ceni_free(c);
         if (!*bytes) {
             return ceni_fail(CEN_ERR_HOST_MEMORY, "no memory to encode bf16 losslessly");
         }
