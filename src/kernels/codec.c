@@ -231,17 +231,28 @@ static void put_metadata(tile *t, uint64_t row, uint64_t col, size_t groups) {
 /* false: indices that do not rise. */
 static bool get_metadata(tile *t, uint64_t row, uint64_t col, size_t groups) {
     const uint8_t *from = metadata_at(t->job, row, col);
-    bool rising = true;
-    for (size_t g = 0; g < groups; g++) {
-        t->nibbles[g] = from[g / 2] >> g % 2 * 4 & 15;
-        rising = rising && (t->nibbles[g] & 3) < t->nibbles[g] >> 2;
+    uint8_t falling = 0;
+    for (size_t i = 0; i < (groups + 1) / 2; i++) {
+        t->nibbles[2 * i] = from[i] & 15;
+        t->nibbles[2 * i + 1] = from[i] >> 4;
     }
-    return rising;
+    for (size_t g = 0; g < groups; g++) {
+        falling |= (t->nibbles[g] & 3) >= t->nibbles[g] >> 2;
+    }
+    return !falling;
 }
 
 /* Scales of what was kept. */
 static void kept_scales(tile *t, size_t groups) {
     if (!ceni_codec_is(t->job, CENI_CODEC_SCALED)) {
+        return;
+    }
+    if (t->unit != UINT64_MAX) { /* all are the same */
+        for (size_t i = 0; i < 2 * groups; i++) {
+            t->kept_s[i] = t->s[0];
+            t->kept_r[i] = t->r[0];
+            t->kept_z[i] = t->z[0];
+        }
         return;
     }
     for (size_t g = 0; g < groups; g++) {
@@ -251,15 +262,6 @@ static void kept_scales(tile *t, size_t groups) {
             t->kept_r[2 * g + k] = t->r[from];
             t->kept_z[2 * g + k] = t->z[from];
         }
-    }
-}
-
-/* All from those kept; 0 elsewhere. Of indices that are the same the second counts. */
-static void spread(const tile *t, const float *kept, size_t groups, float *all) {
-    memset(all, 0, groups * 4 * sizeof *all);
-    for (size_t g = 0; g < groups; g++) {
-        all[4 * g + (t->nibbles[g] & 3)] = kept[2 * g];
-        all[4 * g + (t->nibbles[g] >> 2)] = kept[2 * g + 1];
     }
 }
 
@@ -280,8 +282,8 @@ static bool encode_sparse(tile *t, uint64_t row, uint64_t col, size_t n, bool ba
     if (back) {
         float y[TILE / 2];
         uncode(t, t->kept_s, t->kept_z, 2 * groups, y);
-        spread(t, y, groups, t->y);
-        spread(t, t->kept_r, groups, t->sum_r);
+        t->loops->expand(y, t->nibbles, groups, t->y);
+        t->loops->expand(t->kept_r, t->nibbles, groups, t->sum_r);
     }
     return sparse;
 }
@@ -298,7 +300,7 @@ static bool decode_sparse(tile *t, uint64_t row, uint64_t col, size_t n) {
     kept_scales(t, groups);
     get_values(t, row, col, 2 * groups);
     uncode(t, t->kept_s, t->kept_z, 2 * groups, y);
-    spread(t, y, groups, t->y);
+    t->loops->expand(y, t->nibbles, groups, t->y);
     return rising;
 }
 

@@ -45,6 +45,9 @@ typedef struct ceni_codec_loops {
     /* n elements, as so many whole groups of four as that needs (x has that many): two kept of
      * each into `kept`, and a nibble for each; false: a group has more than two nonzeros. */
     bool (*prune)(const float *x, size_t n, float *kept, uint8_t *nibbles);
+    /* All of so many groups from those kept, with 0 elsewhere; of indices that are the same the
+     * second counts. */
+    void (*expand)(const float *kept, const uint8_t *nibbles, size_t groups, float *all);
     /* How many codes of to_int_zero are cut to the end of the range. */
     uint64_t (*cut_by_zero)(const float *x, const float *r, const int32_t *z, size_t n,
                             int32_t high);

@@ -1,5 +1,6 @@
 /* The bodies of codec_loops.h's loops, written so that compilers turn them into vectors; included
- * by a file for each set of instructions, which names the table LOOPS. */
+ * by a file for each set of instructions, which names the table LOOPS, what runs it has RUNS, and
+ * PRUNE and EXPAND if it has better ones. */
 #include "base/fp8.h"
 #include "base/half.h"
 #include "kernels/codec_loops.h"
@@ -263,6 +264,7 @@ static void join(const uint8_t *exponents, const uint8_t *rest, size_t n, uint16
     }
 }
 
+#ifndef PRUNE
 /* ---- 2:4 ---- */
 
 /* The nibble for each set of kept elements (bit i: the i-th), from the lowest on; under two, the
@@ -297,6 +299,18 @@ static bool prune(const float *x, size_t n, float *restrict kept, uint8_t *restr
     }
     return !dense;
 }
+
+static void expand(const float *kept, const uint8_t *nibbles, size_t groups, float *restrict all) {
+    memset(all, 0, groups * 4 * sizeof *all);
+    for (size_t g = 0; g < groups; g++) {
+        all[4 * g + (nibbles[g] & 3)] = kept[2 * g];
+        all[4 * g + (nibbles[g] >> 2)] = kept[2 * g + 1];
+    }
+}
+
+#define PRUNE  prune
+#define EXPAND expand
+#endif
 
 /* ---- sums ---- */
 
@@ -409,7 +423,8 @@ const ceni_codec_loops LOOPS = {
     .unpack = unpack,
     .split = split,
     .join = join,
-    .prune = prune,
+    .prune = PRUNE,
+    .expand = EXPAND,
     .cut_by_zero = cut_by_zero,
     .sums = sums,
     .runs = RUNS,

@@ -55,6 +55,8 @@ typedef struct ceni_codec_runs {
 #if defined(__x86_64__)
 extern const ceni_codec_runs ceni_codec_runs_avx2;
 void ceni_codec_encode_sparse_avx2(const ceni_codec_run *run, uint8_t *metadata);
+void ceni_codec_expand_avx2(const float *kept, const uint8_t *nibbles, size_t groups, float *all);
+bool ceni_codec_prune_avx2(const float *x, size_t n, float *kept, uint8_t *nibbles);
 bool ceni_codec_decode_sparse_avx2(const ceni_codec_run *run, const uint8_t *metadata);
 #endif
 

@@ -1,5 +1,5 @@
-/* 2:4 of 16-bit floats straight from those of the same type. Compiled with -mavx2 (CMakeLists.txt).
- * A quarter of a vector, or half of one of 128 bits, is a group. */
+/* 2:4 of floats, and of 16-bit floats straight from those of the same type. Compiled with -mavx2
+ * (CMakeLists.txt). A quarter of a vector, or half of one of 128 bits, is a group. */
 #if defined(__x86_64__)
 #include "kernels/codec_runs.h"
 #include "kernels/codec_vectors.h"
@@ -28,6 +28,74 @@ enum { STEP = CENI_CODEC_STEP };
 
 static const uint32_t kept_words[16] = {SETS(KEPT)};
 static const uint64_t places[16] = {NIBBLES(PLACES)};
+
+/* ---- floats ---- */
+
+#define BYTES(i)     (0x03020100ull + 0x04040404ull * (i))
+#define PAIR(nibble) (BYTES((nibble)&3) | BYTES((nibble) >> 2) << 32)
+
+static const uint64_t kept_floats[16] = {SETS(PAIR)};
+static const uint8_t set_nibbles[16] = {SETS(NIBBLE)};
+
+/* As `beaten` below, of floats; `turn` and `first` say how far. */
+#define FLOATS_BEATEN(size, turn, first)                                                           \
+    _mm256_cmpgt_epi32(_mm256_shuffle_epi32(size, turn), _mm256_sub_epi32(size, first))
+
+VECTOR_INLINE void prune_group(__m128 x, uint32_t set, float *kept, uint8_t *nibble) {
+    __m128i from = _mm_loadl_epi64((const __m128i_u *)&kept_floats[set]);
+    _mm_storel_epi64((__m128i_u *)kept, _mm_shuffle_epi8(_mm_castps_si128(x), from));
+    *nibble = set_nibbles[set];
+}
+
+/* Sets of two groups' nonzero and kept elements, four bits each. */
+VECTOR_INLINE uint32_t sets_of(__m256 x, uint32_t *nonzero) {
+    __m256i size = v_size(_mm256_castps_si256(x)), one = v_all(1), none = _mm256_setzero_si256();
+    __m256i rank = FLOATS_BEATEN(size, 0x39, _mm256_blend_epi32(none, one, 0x88));
+    rank = _mm256_add_epi32(rank, FLOATS_BEATEN(size, 0x4E, _mm256_blend_epi32(none, one, 0xCC)));
+    rank = _mm256_add_epi32(rank, FLOATS_BEATEN(size, 0x93, _mm256_blend_epi32(none, one, 0xEE)));
+    __m256i some = _mm256_cmpgt_epi32(size, none);
+    __m256i kept = _mm256_and_si256(some, _mm256_cmpgt_epi32(rank, _mm256_set1_epi32(-2)));
+    *nonzero = (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(some));
+    return (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(kept));
+}
+
+/* Sets of more than two. */
+#define DENSE 0xE880u
+
+bool ceni_codec_prune_avx2(const float *x, size_t n, float *kept, uint8_t *nibbles) {
+    uint32_t dense = 0;
+    for (size_t g = 0, groups = (n + 3) / 4; g < groups; g += 2) {
+        bool two = g + 1 < groups;
+        __m128 low = _mm_loadu_ps(x + 4 * g);
+        __m128 high = two ? _mm_loadu_ps(x + 4 * g + 4) : _mm_setzero_ps();
+        uint32_t nonzero, sets = sets_of(_mm256_set_m128(high, low), &nonzero);
+        dense |= DENSE >> (nonzero & 15) | DENSE >> (nonzero >> 4);
+        prune_group(low, sets & 15, kept + 2 * g, nibbles + g);
+        if (two) {
+            prune_group(high, sets >> 4, kept + 2 * g + 2, nibbles + g + 1);
+        }
+    }
+    return !(dense & 1);
+}
+
+/* Where float i of a group comes from; 0x80: from nowhere. */
+#define FLOAT_FROM(nibble, i)                                                                      \
+    ((i) == (nibble) >> 2 ? BYTES(1ull) : (i) == ((nibble)&3) ? BYTES(0ull) : 0x80808080ull)
+#define FLOAT_PLACES(nibble)                                                                       \
+    {                                                                                              \
+        FLOAT_FROM(nibble, 0) | FLOAT_FROM(nibble, 1) << 32,                                       \
+            FLOAT_FROM(nibble, 2) | FLOAT_FROM(nibble, 3) << 32                                    \
+    }
+
+static const uint64_t float_places[16][2] = {NIBBLES(FLOAT_PLACES)};
+
+void ceni_codec_expand_avx2(const float *kept, const uint8_t *nibbles, size_t groups, float *all) {
+    for (size_t g = 0; g < groups; g++) {
+        __m128i from = _mm_loadu_si128((const __m128i_u *)float_places[nibbles[g]]);
+        __m128i two = _mm_loadl_epi64((const __m128i_u *)(kept + 2 * g));
+        _mm_storeu_si128((__m128i_u *)(all + 4 * g), _mm_shuffle_epi8(two, from));
+    }
+}
 
 /* ---- encoding ---- */
 
