@@ -370,9 +370,30 @@ static bool sums_go_straight(const ceni_codec_job *job, const ceni_codec_run *ru
 
 /* ---- rows ---- */
 
-static void sum_tile(tile *t, size_t n, ceni_codec_sums *sums) {
+/* false: not of whole vectors, not with scales that may cut, or not of finite elements. */
+static bool sum_vectors(const tile *t, uint64_t row, uint64_t col, size_t n,
+                        ceni_codec_sums *sums) {
+    const ceni_codec_runs *runs = t->loops->runs;
+    const ceni_codec_job *job = t->job;
+    if (!runs || n % STEP || ceni_codec_is(job, CENI_CODEC_GIVEN_SCALES)) {
+        return false;
+    }
+    ceni_codec_run run = {.matrix = ceni_codec_element(job, row, col),
+                          .n = n,
+                          .width = n,
+                          .r = t->r,
+                          .unscaled = !ceni_codec_is(job, CENI_CODEC_SCALED),
+                          .limit = job->limit,
+                          .ahead = CENI_CODEC_AHEAD};
+    return runs->source[ceni_codec_source(job)].sums(&run, t->y, sums);
+}
+
+static void sum_tile(tile *t, uint64_t row, uint64_t col, size_t n, ceni_codec_sums *sums) {
     const ceni_codec_job *job = t->job;
     bool sparse = ceni_codec_is(job, CENI_CODEC_SPARSE);
+    if (sum_vectors(t, row, col, n, sums)) {
+        return;
+    }
     t->loops->sums(t->x, sparse ? t->sum_r : t->r, t->y, n, job->limit, sums);
     if (ceni_codec_is(job, CENI_CODEC_GIVEN_SCALES) && ceni_codec_is(job, CENI_CODEC_ASYMMETRIC)) {
         sums->saturated += sparse ? t->loops->cut_by_zero(t->kept, t->kept_r, t->kept_z,
@@ -396,7 +417,7 @@ static bool encode_steps(tile *t, uint64_t row, uint64_t col, size_t n, ceni_cod
         }
     }
     if (sums) {
-        sum_tile(t, n, sums);
+        sum_tile(t, row, col, n, sums);
     }
     return sparse;
 }
