@@ -186,7 +186,14 @@ int main(void) {
         {"bf16 to int4 by groups of 128",
          {.format = CEN_CODEC_INT4, .granularity = CEN_CODEC_GROUP, .group = 128},
          CEN_BF16},
+        {"bf16 to fp8_e5m2 by row",
+         {.format = CEN_CODEC_FP8_E5M2, .granularity = CEN_CODEC_ROW},
+         CEN_BF16},
         {"bf16 to 2:4 bf16", {.format = CEN_CODEC_SPARSE_BF16}, CEN_BF16},
+        {"fp32 to 2:4 fp16", {.format = CEN_CODEC_SPARSE_FP16}, CEN_FP32},
+        {"bf16 to 2:4 int8 by row",
+         {.format = CEN_CODEC_SPARSE_INT8, .granularity = CEN_CODEC_ROW},
+         CEN_BF16},
     };
     floats = malloc(COUNT * 4);
     bf16s = malloc(COUNT * 2);

@@ -10,35 +10,37 @@ typedef struct worker {
     const ceni_codec_job *job;
     const ceni_codec_loops *loops;
     const ceni_codec_run_loops *straight; /* NULL: only steps */
+    bool sparse, as_is;                   /* 2:4; what is kept of it is its own code */
     float s[TILE / STEP], r[TILE / STEP]; /* of a run's units */
     ceni_codec_tile tile;
 } worker;
 
-/* BF16 that saturates takes steps, and units that begin amid a vector; and 2:4, but for that of
- * 16-bit floats of the same type of which none is refused or cut. */
+static bool is_as_is(const ceni_codec_job *job) {
+    bool same = job->kind == (job->dtype == CEN_BF16   ? CENI_CODEC_BF16
+                              : job->dtype == CEN_FP16 ? CENI_CODEC_FP16
+                                                       : 0);
+    return same && !ceni_codec_is(job, CENI_CODEC_SATURATING);
+}
+
+/* BF16 that saturates takes steps, and units that begin amid a vector, and halves of which none may
+ * be pruned. */
 static const ceni_codec_run_loops *straight_of(const ceni_codec_loops *loops,
                                                const ceni_codec_job *job) {
     bool cut = job->kind == CENI_CODEC_BF16 && ceni_codec_is(job, CENI_CODEC_SATURATING);
     bool amid = ceni_codec_is(job, CENI_CODEC_SCALED) && job->unit_cols < job->cols &&
                 job->unit_cols % STEP;
-    if (!loops->runs || cut || amid) {
-        return NULL;
-    }
-    if (ceni_codec_is(job, CENI_CODEC_SPARSE)) {
-        bool same = job->kind == (job->dtype == CEN_BF16   ? CENI_CODEC_BF16
-                                  : job->dtype == CEN_FP16 ? CENI_CODEC_FP16
-                                                           : 0);
-        if (!same || ceni_codec_is(job, CENI_CODEC_ONLY_SPARSE | CENI_CODEC_SATURATING)) {
-            return NULL;
-        }
-    }
-    return &loops->runs->of[ceni_codec_source(job)][job->kind];
+    bool refused = ceni_codec_is(job, CENI_CODEC_ONLY_SPARSE) && job->dtype != CEN_FP32;
+    return !loops->runs || cut || amid || refused
+               ? NULL
+               : &loops->runs->of[ceni_codec_source(job)][job->kind];
 }
 
 static void worker_init(worker *w, const ceni_codec_loops *loops, const ceni_codec_job *job) {
     w->job = job;
     w->loops = loops;
     w->straight = straight_of(loops, job);
+    w->sparse = ceni_codec_is(job, CENI_CODEC_SPARSE);
+    w->as_is = is_as_is(job);
     w->s[0] = w->r[0] = 1.0f;
     ceni_codec_tile_init(&w->tile, loops, job);
 }
@@ -52,25 +54,9 @@ static size_t ahead_of(const ceni_codec_job *job, uint64_t row) {
     return twice && row + 1 < job->rows && bytes <= AHEAD_MOST ? (size_t)bytes : CENI_CODEC_AHEAD;
 }
 
-/* Of n elements, a multiple of STEP, from (row, col) on. false: they are not taken straight. */
-static bool run_of(worker *w, uint64_t row, uint64_t col, size_t n, ceni_codec_run *run) {
+/* The units of n elements from (row, col) on. false: they do not begin with them. */
+static bool units_of(worker *w, uint64_t row, uint64_t col, size_t n, ceni_codec_run *run) {
     const ceni_codec_job *job = w->job;
-    size_t bytes;
-    if (!w->straight) {
-        return false;
-    }
-    *run = (ceni_codec_run){.matrix = ceni_codec_element(job, row, col),
-                            .values = ceni_codec_values_at(job, row, col, n, &bytes),
-                            .n = n,
-                            .width = n,
-                            .s = w->s,
-                            .r = w->r,
-                            .saturate = ceni_codec_is(job, CENI_CODEC_SATURATING),
-                            .unscaled = !ceni_codec_is(job, CENI_CODEC_SCALED),
-                            .given = ceni_codec_is(job, CENI_CODEC_GIVEN_SCALES),
-                            .limit = job->limit,
-                            .infinite = job->kind == CENI_CODEC_BF16 ? 0x7F80 : 0x7C00,
-                            .ahead = ahead_of(job, row)};
     if (!ceni_codec_is(job, CENI_CODEC_SCALED)) {
         return true;
     }
@@ -92,9 +78,45 @@ static bool run_of(worker *w, uint64_t row, uint64_t col, size_t n, ceni_codec_r
     return true;
 }
 
-/* By given scales: not where codes are counted, nor where what is cut or a scale makes what is not
- * finite. */
-static bool sums_go_straight(const ceni_codec_job *job, const ceni_codec_run *run) {
+/* Of n elements, a multiple of STEP, from (row, col) on. false: they are not taken straight. */
+static bool run_of(worker *w, uint64_t row, uint64_t col, size_t n, ceni_codec_run *run) {
+    const ceni_codec_job *job = w->job;
+    size_t bytes;
+    if (!w->straight) {
+        return false;
+    }
+    *run = (ceni_codec_run){.matrix = ceni_codec_element(job, row, col),
+                            .values = ceni_codec_values_at(job, row, col, n, &bytes),
+                            .n = n,
+                            .width = n,
+                            .s = w->s,
+                            .r = w->r,
+                            .saturate = ceni_codec_is(job, CENI_CODEC_SATURATING),
+                            .unscaled = !ceni_codec_is(job, CENI_CODEC_SCALED),
+                            .given = ceni_codec_is(job, CENI_CODEC_GIVEN_SCALES),
+                            .limit = job->limit,
+                            .infinite = job->dtype == CEN_BF16 ? 0x7F80 : 0x7C00,
+                            .ahead = ahead_of(job, row)};
+    if (!units_of(w, row, col, n, run)) {
+        return false;
+    }
+    /* What is kept of 2:4 is to be a multiple, too. */
+    return !w->sparse || w->as_is || (n % (2 * STEP) == 0 && run->width % (2 * STEP) == 0);
+}
+
+/* The half that is kept, which lies at `kept`. */
+static ceni_codec_run half_of(const ceni_codec_run *run, void *kept) {
+    ceni_codec_run half = *run;
+    half.matrix = kept;
+    half.n /= 2;
+    half.width /= 2;
+    half.ahead = 0;
+    return half;
+}
+
+/* By given scales: not where codes are counted, or all but what was pruned, nor where what is cut
+ * or a scale makes what is not finite. */
+static bool sums_go_straight(const worker *w, const ceni_codec_run *run) {
     if (!run->given) {
         return true;
     }
@@ -102,42 +124,78 @@ static bool sums_go_straight(const ceni_codec_job *job, const ceni_codec_run *ru
     for (size_t k = 0; k * run->width < run->n; k++) {
         none += run->s[k] * 0 + run->r[k] * 0;
     }
-    return !run->z && none == 0 && (run->saturate || job->kind >= CENI_CODEC_INT8);
+    bool finite = run->saturate || w->job->kind >= CENI_CODEC_INT8;
+    return !w->sparse && !run->z && none == 0 && finite;
 }
 
-/* What a piece became is read back where it was written. */
-static bool sum_straight(worker *w, const ceni_codec_run *run, const uint8_t *metadata,
-                         ceni_codec_sums *sums) {
+/* What became of a piece, as floats, from where it was written. */
+static const float *read_back(worker *w, const ceni_codec_run *run, uint64_t row, uint64_t col) {
     const ceni_codec_runs *runs = w->loops->runs;
+    ceni_codec_tile *t = &w->tile;
     ceni_codec_run back = *run;
-    if (ceni_codec_is(w->job, CENI_CODEC_SPARSE)) {
-        back.matrix = w->tile.code.u16;
-        (void)runs->decode_sparse(&back, metadata);
-        back.values = w->tile.code.u16;
+    back.matrix = t->y;
+    if (w->sparse && w->as_is) {
+        back.matrix = t->code.u16;
+        (void)runs->decode_sparse(&back, ceni_codec_metadata_at(w->job, row, col));
+        back.matrix = t->y;
+        back.values = t->code.u16;
+    } else if (w->sparse) {
+        back = half_of(run, t->kept);
     }
-    back.matrix = w->tile.y;
     runs->of[0][w->job->kind].decode(&back);
-    return runs->source[ceni_codec_source(w->job)].sums(run, w->tile.y, sums);
+    if (w->sparse && !w->as_is) {
+        (void)ceni_codec_get_metadata(t, row, col, run->n / 4);
+        w->loops->expand(t->kept, t->nibbles, run->n / 4, t->y);
+    }
+    return t->y;
+}
+
+/* What is kept goes to `kept`, in the matrix's type. false: it was not 2:4, which is told of FP32
+ * alone. */
+static bool prune(worker *w, const ceni_codec_run *run, uint64_t row, uint64_t col, void *kept) {
+    if (w->job->dtype == CEN_FP32) {
+        const float *x = (const float *)run->matrix;
+        bool sparse = w->loops->prune(x, run->n, (float *)kept, w->tile.nibbles);
+        ceni_codec_put_metadata(&w->tile, row, col, run->n / 4);
+        return sparse;
+    }
+    ceni_codec_run to = *run;
+    to.values = kept;
+    w->loops->runs->encode_sparse(&to, ceni_codec_metadata_at(w->job, row, col));
+    return true;
+}
+
+static bool encode_run(worker *w, const ceni_codec_run *run, uint64_t row, uint64_t col) {
+    if (!w->sparse) {
+        w->straight->encode(run);
+        return true;
+    }
+    bool sparse = prune(w, run, row, col, w->as_is ? run->values : w->tile.kept);
+    if (!w->as_is) {
+        ceni_codec_run half = half_of(run, w->tile.kept);
+        w->straight->encode(&half);
+    }
+    return sparse;
 }
 
 static bool encode_piece(worker *w, uint64_t row, uint64_t col, size_t n, ceni_codec_sums *sums) {
     ceni_codec_run run;
-    uint8_t *metadata = ceni_codec_metadata_at(w->job, row, col);
-    if (!run_of(w, row, col, n, &run) || (sums && !sums_go_straight(w->job, &run))) {
+    if (!run_of(w, row, col, n, &run) || (sums && !sums_go_straight(w, &run))) {
         return ceni_codec_encode_steps(&w->tile, row, col, n, sums);
     }
     size_t ahead = run.ahead;
     if (sums) { /* which take longer, so that there is time to fetch */
         run.ahead = 0;
     }
-    if (ceni_codec_is(w->job, CENI_CODEC_SPARSE)) {
-        w->loops->runs->encode_sparse(&run, metadata);
-    } else {
-        w->straight->encode(&run);
-    }
+    bool sparse = encode_run(w, &run, row, col);
     run.ahead = ahead;
-    return !sums || sum_straight(w, &run, metadata, sums) ||
-           ceni_codec_encode_steps(&w->tile, row, col, n, sums);
+    if (!sums) {
+        return sparse;
+    }
+    const ceni_codec_source_loops *source = &w->loops->runs->source[ceni_codec_source(w->job)];
+    return source->sums(&run, read_back(w, &run, row, col), sums)
+               ? sparse
+               : ceni_codec_encode_steps(&w->tile, row, col, n, sums);
 }
 
 /* Sums are made of whole steps and of the rest, whichever way they are made. */
@@ -192,7 +250,17 @@ static bool decode_piece(worker *w, uint64_t row, uint64_t col, size_t n) {
     if (!run_of(w, row, col, n, &run)) {
         return ceni_codec_decode_steps(&w->tile, row, col, n);
     }
-    if (ceni_codec_is(w->job, CENI_CODEC_SPARSE)) {
+    if (w->sparse && !w->as_is) {
+        ceni_codec_run half = half_of(&run, w->tile.kept);
+        w->straight->decode(&half);
+        run.values = w->tile.kept;
+        if (w->job->dtype == CEN_FP32) {
+            bool rising = ceni_codec_get_metadata(&w->tile, row, col, n / 4);
+            w->loops->expand(w->tile.kept, w->tile.nibbles, n / 4, (float *)run.matrix);
+            return rising;
+        }
+    }
+    if (w->sparse) {
         return w->loops->runs->decode_sparse(&run, ceni_codec_metadata_at(w->job, row, col));
     }
     w->straight->decode(&run);

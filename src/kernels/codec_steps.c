@@ -160,7 +160,7 @@ static size_t word_groups(const ceni_codec_job *job) {
     return job->kind == CENI_CODEC_INT8 ? 8 : 4;
 }
 
-static void put_metadata(tile *t, uint64_t row, uint64_t col, size_t groups) {
+void ceni_codec_put_metadata(tile *t, uint64_t row, uint64_t col, size_t groups) {
     size_t whole = (groups + word_groups(t->job) - 1) / word_groups(t->job) * word_groups(t->job);
     memset(t->nibbles + groups, 0xE, whole - groups);
     uint8_t *to = ceni_codec_metadata_at(t->job, row, col);
@@ -169,8 +169,7 @@ static void put_metadata(tile *t, uint64_t row, uint64_t col, size_t groups) {
     }
 }
 
-/* false: indices that do not rise. */
-static bool get_metadata(tile *t, uint64_t row, uint64_t col, size_t groups) {
+bool ceni_codec_get_metadata(tile *t, uint64_t row, uint64_t col, size_t groups) {
     const uint8_t *from = ceni_codec_metadata_at(t->job, row, col);
     uint8_t falling = 0;
     for (size_t i = 0; i < (groups + 1) / 2; i++) {
@@ -219,7 +218,7 @@ static bool encode_sparse(tile *t, uint64_t row, uint64_t col, size_t n, bool ba
     kept_scales(t, groups);
     codes(t, t->kept, t->kept_r, t->kept_z, 2 * groups);
     put_values(t, row, col, 2 * groups);
-    put_metadata(t, row, col, groups);
+    ceni_codec_put_metadata(t, row, col, groups);
     if (back) {
         float y[TILE / 2];
         uncode(t, t->kept_s, t->kept_z, 2 * groups, y);
@@ -237,7 +236,7 @@ static bool decode_sparse(tile *t, uint64_t row, uint64_t col, size_t n) {
         t->z[i] = 0;
         t->unit = UINT64_MAX;
     }
-    bool rising = get_metadata(t, row, col, groups);
+    bool rising = ceni_codec_get_metadata(t, row, col, groups);
     kept_scales(t, groups);
     get_values(t, row, col, 2 * groups);
     uncode(t, t->kept_s, t->kept_z, 2 * groups, y);

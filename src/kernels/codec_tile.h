@@ -23,8 +23,8 @@ static inline float ceni_codec_scale(const ceni_codec_job *job, uint64_t unit) {
     return s;
 }
 
-static inline int8_t ceni_codec_zero(const ceni_codec_job *job, uint64_t unit) {
-    return *(const int8_t *)(uintptr_t)(job->zeros + unit);
+static inline int32_t ceni_codec_zero(const ceni_codec_job *job, uint64_t unit) {
+    return ((const int8_t *)(uintptr_t)job->zeros)[unit];
 }
 
 /* A matrix's type as an index: CEN_FP32, CEN_BF16, CEN_FP16. */
@@ -84,6 +84,10 @@ typedef struct ceni_codec_tile {
 
 void ceni_codec_tile_init(ceni_codec_tile *t, const ceni_codec_loops *loops,
                           const ceni_codec_job *job);
+/* So many groups' nibbles, to and from where those of (row, col) on are. false: indices do not
+ * rise. */
+void ceni_codec_put_metadata(ceni_codec_tile *t, uint64_t row, uint64_t col, size_t groups);
+bool ceni_codec_get_metadata(ceni_codec_tile *t, uint64_t row, uint64_t col, size_t groups);
 /* n elements from (row, col) on, at most a tile, step by step. `sums` (NULL: not wanted) are added
  * to. false: they are not 2:4, and were pruned. */
 bool ceni_codec_encode_steps(ceni_codec_tile *t, uint64_t row, uint64_t col, size_t n,

@@ -76,6 +76,10 @@ static void make_job(const cen_codec *codec, cen_matrix *m, int i, bool encode,
     }
 }
 
+static bool same(const void *a, const void *b, size_t bytes) {
+    return !memcmp(a, b, bytes);
+}
+
 static void both(const cen_codec *codec, cen_dtype dtype, uint64_t rows, uint64_t cols) {
     const ceni_codec_loops *const loops[2] = {&ceni_codec_loops_any, ceni_codec_loops_here()};
     cen_matrix m = {0, rows, cols, STRIDE, dtype};
@@ -91,11 +95,11 @@ static void both(const cen_codec *codec, cen_dtype dtype, uint64_t rows, uint64_
         make_job(codec, &m, i, false, &job);
         assert_true(ceni_codec_decode_with(loops[i], &job, true, &row));
     }
-    if (memcmp(values[0], values[1], ROOM) || memcmp(metadata[0], metadata[1], ROOM) ||
-        memcmp(scales[0], scales[1], sizeof scales[0]) ||
-        memcmp(zeros[0], zeros[1], sizeof zeros[0]) || memcmp(back[0], back[1], ROOM) ||
-        memcmp(row_sums[0], row_sums[1], rows * sizeof **row_sums) ||
-        memcmp(&total[0], &total[1], sizeof *total)) {
+    if (!same(values[0], values[1], ROOM) || !same(metadata[0], metadata[1], ROOM) ||
+        !same(scales[0], scales[1], sizeof scales[0]) ||
+        !same(zeros[0], zeros[1], sizeof zeros[0]) || !same(back[0], back[1], ROOM) ||
+        !same(row_sums[0], row_sums[1], rows * sizeof **row_sums) ||
+        !same(&total[0], &total[1], sizeof *total)) {
         fail_msg("%s by %d of %u, asymmetric %d, overflow %d, given %d, of %s, %llu x %llu",
                  cen_codec_format_name(codec->format), codec->granularity,
                  codec->granularity == CEN_CODEC_BLOCK ? codec->block_cols : codec->group,
@@ -105,7 +109,7 @@ static void both(const cen_codec *codec, cen_dtype dtype, uint64_t rows, uint64_
 }
 
 static void shapes(const cen_codec *codec) {
-    static const uint64_t cols[] = {1, 31, 32, 100, 1000, 1024, 1025, 2200};
+    static const uint64_t cols[] = {1, 32, 100, 1000, 1025, 2200};
     static const cen_dtype types[] = {CEN_FP32, CEN_FP16, CEN_BF16};
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         for (data d = ORDINARY; d < DATA; d++) {
@@ -154,6 +158,7 @@ static void with_scales(void **state) {
     units((cen_codec){.format = CEN_CODEC_INT8, .asymmetric = true});
     units((cen_codec){.format = CEN_CODEC_INT4});
     units((cen_codec){.format = CEN_CODEC_INT4, .asymmetric = true});
+    units((cen_codec){.format = CEN_CODEC_SPARSE_INT8});
     units((cen_codec){.format = CEN_CODEC_SPARSE_INT8, .asymmetric = true});
 }
 
@@ -172,6 +177,7 @@ static void with_given_scales(void **state) {
         .format = CEN_CODEC_FP8_E5M2, .overflow = CEN_CODEC_NONFINITE, .scales_given = true});
     units((cen_codec){.format = CEN_CODEC_INT8, .scales_given = true});
     units((cen_codec){.format = CEN_CODEC_INT4, .scales_given = true, .asymmetric = true});
+    units((cen_codec){.format = CEN_CODEC_SPARSE_INT8, .scales_given = true});
 }
 
 int main(void) {
