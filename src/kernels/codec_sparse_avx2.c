@@ -11,6 +11,15 @@ enum { STEP = CENI_CODEC_STEP };
     of(0xE), of(0xC), of(0xD), of(0x4), of(0xE), of(0x8), of(0x9), of(0xE), of(0xE), of(0xC),      \
         of(0xD), of(0xE), of(0xE), of(0xE), of(0xE), of(0xE)
 #define NIBBLE(nibble) nibble
+/* Of two sets, the first's bits below the second's. */
+#define WITH(of, high)                                                                             \
+    of(0xE, high), of(0xC, high), of(0xD, high), of(0x4, high), of(0xE, high), of(0x8, high),      \
+        of(0x9, high), of(0xE, high), of(0xE, high), of(0xC, high), of(0xD, high), of(0xE, high),  \
+        of(0xE, high), of(0xE, high), of(0xE, high), of(0xE, high)
+#define TWO_SETS(of)                                                                               \
+    WITH(of, 0xE), WITH(of, 0xC), WITH(of, 0xD), WITH(of, 0x4), WITH(of, 0xE), WITH(of, 0x8),      \
+        WITH(of, 0x9), WITH(of, 0xE), WITH(of, 0xE), WITH(of, 0xC), WITH(of, 0xD), WITH(of, 0xE),  \
+        WITH(of, 0xE), WITH(of, 0xE), WITH(of, 0xE), WITH(of, 0xE)
 
 /* The bytes of word i, and those of a nibble's two words. */
 #define WORD(i)      ((2 * (i)) | (2 * (i) + 1) << 8)
@@ -26,7 +35,10 @@ enum { STEP = CENI_CODEC_STEP };
     of(0), of(1), of(2), of(3), of(4), of(5), of(6), of(7), of(8), of(9), of(10), of(11), of(12),  \
         of(13), of(14), of(15)
 
-static const uint32_t kept_words[16] = {SETS(KEPT)};
+/* The second's are the upper half of 16 bytes. */
+#define KEPT_TWO(low, high) (KEPT(low) | (uint64_t)(KEPT(high) + 0x08080808u) << 32)
+
+static const uint64_t kept_words[256] = {TWO_SETS(KEPT_TWO)};
 static const uint64_t places[16] = {NIBBLES(PLACES)};
 
 /* ---- floats ---- */
@@ -50,11 +62,12 @@ VECTOR_INLINE void prune_group(__m128 x, uint32_t set, float *kept, uint8_t *nib
 /* Sets of two groups' nonzero and kept elements, four bits each. */
 VECTOR_INLINE uint32_t sets_of(__m256 x, uint32_t *nonzero) {
     __m256i size = v_size(_mm256_castps_si256(x)), one = v_all(1), none = _mm256_setzero_si256();
-    __m256i rank = FLOATS_BEATEN(size, 0x39, _mm256_blend_epi32(none, one, 0x88));
-    rank = _mm256_add_epi32(rank, FLOATS_BEATEN(size, 0x4E, _mm256_blend_epi32(none, one, 0xCC)));
-    rank = _mm256_add_epi32(rank, FLOATS_BEATEN(size, 0x93, _mm256_blend_epi32(none, one, 0xEE)));
+    __m256i next = FLOATS_BEATEN(size, 0x39, _mm256_blend_epi32(none, one, 0x88));
+    __m256i after = FLOATS_BEATEN(size, 0x4E, _mm256_blend_epi32(none, one, 0xCC));
+    __m256i before = _mm256_shuffle_epi32(next, 0x93); /* see `kept` below */
+    __m256i rank = _mm256_sub_epi32(_mm256_add_epi32(next, after), before);
     __m256i some = _mm256_cmpgt_epi32(size, none);
-    __m256i kept = _mm256_and_si256(some, _mm256_cmpgt_epi32(rank, _mm256_set1_epi32(-2)));
+    __m256i kept = _mm256_and_si256(some, _mm256_cmpgt_epi32(rank, _mm256_set1_epi32(-1)));
     *nonzero = (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(some));
     return (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(kept));
 }
@@ -66,6 +79,7 @@ bool ceni_codec_prune_avx2(const float *x, size_t n, float *kept, uint8_t *nibbl
     uint32_t dense = 0;
     for (size_t g = 0, groups = (n + 3) / 4; g < groups; g += 2) {
         bool two = g + 1 < groups;
+        _mm_prefetch((const char *)(x + 4 * g) + CENI_CODEC_AHEAD, _MM_HINT_T0);
         __m128 low = _mm_loadu_ps(x + 4 * g);
         __m128 high = two ? _mm_loadu_ps(x + 4 * g + 4) : _mm_setzero_ps();
         uint32_t nonzero, sets = sets_of(_mm256_set_m128(high, low), &nonzero);
@@ -99,32 +113,33 @@ void ceni_codec_expand_avx2(const float *kept, const uint8_t *nibbles, size_t gr
 
 /* ---- encoding ---- */
 
-/* Of each word, whether `by` words further in its group there is a larger one, or an equal one that
- * comes first. */
-VECTOR_INLINE __m256i beaten(__m256i size, int by) {
-    const int a = 2 * (by & 3), b = 2 * ((1 + by) & 3), c = 2 * ((2 + by) & 3),
-              d = 2 * ((3 + by) & 3);
-    __m256i turn = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8((char)a, (char)(a + 1), (char)b, (char)(b + 1), (char)c, (char)(c + 1),
-                      (char)d, (char)(d + 1), (char)(a + 8), (char)(a + 9), (char)(b + 8),
-                      (char)(b + 9), (char)(c + 8), (char)(c + 9), (char)(d + 8), (char)(d + 9)));
-    __m256i first = _mm256_set1_epi64x((int64_t)(0x0001000100010001u << 16 * (4 - by)));
-    return _mm256_cmpgt_epi16(_mm256_shuffle_epi8(size, turn), _mm256_sub_epi16(size, first));
+/* Each word's place takes what is `by` words further in its group. */
+VECTOR_INLINE __m256i turned(__m256i words, int by) {
+    uint64_t from = 0x0706050403020100u;
+    from = from >> 16 * by | from << 16 * (4 - by);
+    __m128i both = _mm_set_epi64x((int64_t)(from + 0x0808080808080808u), (int64_t)from);
+    return _mm256_shuffle_epi8(words, _mm256_broadcastsi128_si256(both));
 }
 
-/* -1 where a word is kept. */
+/* -1 where that is larger, or as large and comes first. */
+VECTOR_INLINE __m256i beaten(__m256i size, int by) {
+    __m256i first = _mm256_set1_epi64x((int64_t)(0x0001000100010001u << 16 * (4 - by)));
+    return _mm256_cmpgt_epi16(turned(size, by), _mm256_sub_epi16(size, first));
+}
+
+/* -1 where a word is kept, which fewer than two beat. Whom the next one does not beat, beats it: of
+ * the third comparison the first has the opposite. */
 VECTOR_INLINE __m256i kept(__m256i size) {
-    __m256i rank =
-        _mm256_add_epi16(_mm256_add_epi16(beaten(size, 1), beaten(size, 2)), beaten(size, 3));
+    __m256i next = beaten(size, 1);
+    __m256i rank = _mm256_sub_epi16(_mm256_add_epi16(next, beaten(size, 2)), turned(next, 3));
     __m256i some = _mm256_cmpgt_epi16(size, _mm256_setzero_si256());
-    return _mm256_and_si256(some, _mm256_cmpgt_epi16(rank, _mm256_set1_epi16(-2)));
+    return _mm256_and_si256(some, _mm256_cmpgt_epi16(rank, _mm256_set1_epi16(-1)));
 }
 
 /* The kept words of two groups, in the low half. */
 VECTOR_INLINE __m128i compact(__m128i words, uint32_t sets) {
-    __m128i from = _mm_insert_epi32(_mm_cvtsi32_si128((int)kept_words[sets & 15]),
-                                    (int)kept_words[sets >> 4 & 15], 1);
-    return _mm_shuffle_epi8(words, _mm_add_epi8(from, _mm_set1_epi64x(0x0808080800000000)));
+    __m128i from = _mm_loadl_epi64((const __m128i_u *)&kept_words[sets & 255]);
+    return _mm_shuffle_epi8(words, from);
 }
 
 VECTOR_INLINE __m128i compact_four(__m256i words, uint32_t sets) {

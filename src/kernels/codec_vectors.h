@@ -100,11 +100,6 @@ VECTOR_INLINE __m256 v_of_f16(__m256i code) {
     return _mm256_castsi256_ps(_mm256_or_si256(bits, sign));
 }
 
-/* It is the upper half of an FP16. */
-VECTOR_INLINE __m256 v_of_e5m2(__m256i code) {
-    return v_of_f16(_mm256_slli_epi32(code, 8));
-}
-
 /* ---- integers ---- */
 
 VECTOR_INLINE __m256 v_cut(__m256 t, float end) {
@@ -266,28 +261,46 @@ VECTOR_INLINE void v_of_e4m3(__m256i bytes, __m256 number[4]) {
                 number);
 }
 
+/* The same by eights; and infinity and NaN have all of a float's exponent. */
+VECTOR_INLINE void v_of_e5m2(__m256i bytes, __m256 number[4]) {
+    const __m128i first_high =
+        _mm_setr_epi8(0, 0x37, 0x38, 0x38, 0x38, 0x38, 0x38, 0x38, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m128i first_low = _mm_setr_epi8(0, (char)0x80, 0, 0x40, (char)0x80, (char)0xA0,
+                                            (char)0xC0, (char)0xE0, 0, 0, 0, 0, 0, 0, 0, 0);
+    __m256i code = v_dealt(bytes), bias = _mm256_set1_epi8(0x38);
+    __m256i size = _mm256_and_si256(code, _mm256_set1_epi8(0x7F));
+    __m256i beyond = _mm256_cmpgt_epi8(size, _mm256_set1_epi8(0x7B));
+    __m256i lower = _mm256_and_si256(size, _mm256_set1_epi8(7));
+    __m256i upper = _mm256_and_si256(_mm256_srli_epi16(size, 3), _mm256_set1_epi8(15));
+    __m256i first = _mm256_cmpeq_epi8(upper, _mm256_setzero_si256());
+    __m256i high = _mm256_add_epi8(_mm256_add_epi8(upper, bias), _mm256_and_si256(beyond, bias));
+    high = v_pick(first, v_table(first_high, lower), high);
+    __m256i low = v_pick(first, v_table(first_low, lower), _mm256_slli_epi16(lower, 5));
+    v_of_halves(_mm256_or_si256(high, _mm256_xor_si256(code, size)), low, number);
+}
+
 /* Numbers of codes i..i+31, without their scale. */
 VECTOR_INLINE void v_numbers(const void *from, size_t i, __m256 z, uint32_t kind,
                              __m256 number[4]) {
     const uint8_t *bytes = (const uint8_t *)from;
-    if (kind == CENI_CODEC_E4M3) {
-        v_of_e4m3(_mm256_loadu_si256((const __m256i_u *)(bytes + i)), number);
+    if (kind == CENI_CODEC_E4M3 || kind == CENI_CODEC_E5M2) {
+        __m256i all = _mm256_loadu_si256((const __m256i_u *)(bytes + i));
+        if (kind == CENI_CODEC_E4M3) {
+            v_of_e4m3(all, number);
+        } else {
+            v_of_e5m2(all, number);
+        }
         return;
     }
     for (size_t k = 0, at = i; k < 4; k++, at += 8) {
-        __m128i eight = _mm_setzero_si128();
-        if (kind == CENI_CODEC_E5M2 || kind == CENI_CODEC_INT8) {
-            eight = _mm_loadl_epi64((const __m128i_u *)(bytes + at));
-        }
+        __m128i eight = kind == CENI_CODEC_INT8 ? _mm_loadl_epi64((const __m128i_u *)(bytes + at))
+                                                : _mm_setzero_si128();
         switch (kind) {
         case CENI_CODEC_FP16:
             number[k] = v_load(from, at, CEN_FP16);
             break;
         case CENI_CODEC_BF16:
             number[k] = v_load(from, at, CEN_BF16);
-            break;
-        case CENI_CODEC_E5M2:
-            number[k] = v_of_e5m2(_mm256_cvtepu8_epi32(eight));
             break;
         case CENI_CODEC_INT8:
             number[k] = _mm256_sub_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight)), z);
@@ -299,10 +312,10 @@ VECTOR_INLINE void v_numbers(const void *from, size_t i, __m256 z, uint32_t kind
     }
 }
 
-/* Where no product of a code with s is beyond a float: */
+/* Where no product of a code with s is beyond a float, and an infinity stays one. */
 VECTOR_INLINE bool v_is_tame(float s, uint32_t kind) {
     float most = kind == CENI_CODEC_E4M3 ? 448.0f : kind == CENI_CODEC_E5M2 ? 57344.0f : 255.0f;
-    return s * most <= 0x1.FFFFFEp127f && s * -most >= -0x1.FFFFFEp127f;
+    return s > 0 && s * most <= 0x1.FFFFFEp127f;
 }
 
 /* Times s; cut to finite, save for NaN and an infinity that was there. */
@@ -311,9 +324,10 @@ VECTOR_INLINE __m256 v_scaled(__m256 number, __m256 s, uint32_t kind, bool tame)
         return number;
     }
     __m256 y = _mm256_mul_ps(number, s), most = _mm256_set1_ps(0x1.FFFFFEp127f);
-    if (!tame) {
-        y = _mm256_max_ps(_mm256_set1_ps(-0x1.FFFFFEp127f), _mm256_min_ps(most, y));
+    if (tame) {
+        return y;
     }
+    y = _mm256_max_ps(_mm256_set1_ps(-0x1.FFFFFEp127f), _mm256_min_ps(most, y));
     if (kind == CENI_CODEC_E5M2) {
         __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), number);
         y = _mm256_blendv_ps(y, number, _mm256_cmp_ps(size, most, _CMP_GT_OQ));
