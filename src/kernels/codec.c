@@ -22,17 +22,14 @@ static bool is_as_is(const ceni_codec_job *job) {
     return same && !ceni_codec_is(job, CENI_CODEC_SATURATING);
 }
 
-/* BF16 that saturates takes steps, and units that begin amid a vector, and halves of which none may
- * be pruned. */
+/* Units that begin amid a vector take steps, and halves of which none may be pruned. */
 static const ceni_codec_run_loops *straight_of(const ceni_codec_loops *loops,
                                                const ceni_codec_job *job) {
-    bool cut = job->kind == CENI_CODEC_BF16 && ceni_codec_is(job, CENI_CODEC_SATURATING);
     bool amid = ceni_codec_is(job, CENI_CODEC_SCALED) && job->unit_cols < job->cols &&
                 job->unit_cols % STEP;
     bool refused = ceni_codec_is(job, CENI_CODEC_ONLY_SPARSE) && job->dtype != CEN_FP32;
-    return !loops->runs || cut || amid || refused
-               ? NULL
-               : &loops->runs->of[ceni_codec_source(job)][job->kind];
+    return !loops->runs || amid || refused ? NULL
+                                           : &loops->runs->of[ceni_codec_source(job)][job->kind];
 }
 
 static void worker_init(worker *w, const ceni_codec_loops *loops, const ceni_codec_job *job) {

@@ -131,8 +131,11 @@ VECTOR_INLINE __m256i v_encode(__m256 t, const v_unit *u, uint32_t kind, bool ze
     switch (kind) {
     case CENI_CODEC_FP16:
         return v_to_small(t, V_FP16, u->saturate, false);
-    case CENI_CODEC_BF16:
-        return v_to_bf16(t, false);
+    case CENI_CODEC_BF16: {
+        __m256i code = v_to_bf16(t, false), size = _mm256_and_si256(code, v_all(0x7FFF));
+        __m256i infinite = _mm256_cmpeq_epi32(size, v_all(0x7F80));
+        return u->saturate ? _mm256_add_epi32(code, infinite) : code;
+    }
     case CENI_CODEC_E4M3:
         return v_to_small(t, V_E4M3, u->saturate, false);
     case CENI_CODEC_E5M2:
