@@ -44,8 +44,8 @@ typedef struct ceni_codec_source_loops {
 } ceni_codec_source_loops;
 
 typedef struct ceni_codec_runs {
-    ceni_codec_run_loops of[3]
-                           [CENI_CODEC_INT4 + 1]; /* by CEN_FP32 less the matrix's type, and kind */
+    /* By CEN_FP32 less the matrix's type, and by kind. */
+    ceni_codec_run_loops of[3][CENI_CODEC_INT4 + 1];
     ceni_codec_source_loops source[3];
     /* 2:4 of a 16-bit kind from and to that kind. false: indices do not rise. */
     void (*encode_sparse)(const ceni_codec_run *run, uint8_t *metadata);

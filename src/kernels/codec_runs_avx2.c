@@ -26,10 +26,9 @@ VECTOR_INLINE __m256 scaled(__m256 x, const v_unit *u, uint32_t kind) {
 /* Has what lies `ahead` bytes behind elements i..i+31 come from memory, if there is such. */
 VECTOR_INLINE void fetch(const void *from, size_t i, size_t ahead, cen_dtype dtype) {
     size_t bytes = dtype == CEN_FP32 ? 4 : 2;
-    const char *at = (const char *)from + ahead + i * bytes;
-    _mm_prefetch(at, _MM_HINT_T0);
+    v_fetch(from, i * bytes + ahead);
     if (dtype == CEN_FP32) {
-        _mm_prefetch(at + 64, _MM_HINT_T0);
+        v_fetch(from, i * bytes + ahead + 64);
     }
 }
 
@@ -55,7 +54,7 @@ VECTOR_INLINE void decode_unit(const ceni_codec_run *run, size_t i, size_t end, 
     for (; i < end; i += STEP) {
         __m256 y[4];
         size_t at = kind <= CENI_CODEC_BF16 ? 2 * i : kind == CENI_CODEC_INT4 ? i / 2 : i;
-        _mm_prefetch((const char *)run->values + CENI_CODEC_AHEAD + at, _MM_HINT_T0);
+        v_fetch(run->values, at + CENI_CODEC_AHEAD);
         v_numbers(run->values, i, _mm256_cvtepi32_ps(u.z), kind, y);
         for (size_t j = 0; j < 4; j++) {
             y[j] = v_scaled(y[j], u.s, kind, tame);

@@ -79,7 +79,7 @@ bool ceni_codec_prune_avx2(const float *x, size_t n, float *kept, uint8_t *nibbl
     uint32_t dense = 0;
     for (size_t g = 0, groups = (n + 3) / 4; g < groups; g += 2) {
         bool two = g + 1 < groups;
-        _mm_prefetch((const char *)(x + 4 * g) + CENI_CODEC_AHEAD, _MM_HINT_T0);
+        v_fetch(x + 4 * g, CENI_CODEC_AHEAD);
         __m128 low = _mm_loadu_ps(x + 4 * g);
         __m128 high = two ? _mm_loadu_ps(x + 4 * g + 4) : _mm_setzero_ps();
         uint32_t nonzero, sets = sets_of(_mm256_set_m128(high, low), &nonzero);
@@ -170,7 +170,7 @@ void ceni_codec_encode_sparse_avx2(const ceni_codec_run *run, uint8_t *metadata)
         __m256i a = _mm256_loadu_si256((const __m256i_u *)(from + i));
         __m256i b = _mm256_loadu_si256((const __m256i_u *)(from + i + 16));
         __m256i a_size = _mm256_and_si256(a, mask), b_size = _mm256_and_si256(b, mask);
-        _mm_prefetch((const char *)(from + i) + run->ahead, _MM_HINT_T0);
+        v_fetch(from + i, run->ahead);
         __m256i bytes = _mm256_packs_epi16(kept(a_size), kept(b_size));
         uint32_t sets = (uint32_t)_mm256_movemask_epi8(_mm256_permute4x64_epi64(bytes, 0xD8));
         uint32_t nibbles = nibbles_of(sets);
@@ -214,7 +214,7 @@ bool ceni_codec_decode_sparse_avx2(const ceni_codec_run *run, const uint8_t *met
         uint32_t nibbles;
         memcpy(&nibbles, metadata + i / 8, sizeof nibbles);
         rising = rise(nibbles) && rising;
-        _mm_prefetch((const char *)(from + i / 2) + CENI_CODEC_AHEAD, _MM_HINT_T0);
+        v_fetch(from + i / 2, CENI_CODEC_AHEAD);
         __m256i words = _mm256_loadu_si256((const __m256i_u *)(from + i / 2));
         __m256i size = _mm256_and_si256(words, _mm256_set1_epi16(0x7FFF));
         words = one_nan(words, size, run->infinite);

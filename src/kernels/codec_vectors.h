@@ -13,6 +13,11 @@
 
 #define VECTOR_INLINE static inline __attribute__((always_inline))
 
+/* Has what lies so many bytes behind come from memory, if anything does. */
+VECTOR_INLINE void v_fetch(const void *from, size_t bytes) {
+    _mm_prefetch((const char *)((uintptr_t)from + bytes), _MM_HINT_T0);
+}
+
 VECTOR_INLINE __m256i v_all(uint32_t value) {
     return _mm256_set1_epi32((int)value);
 }
