@@ -1,5 +1,7 @@
 /* What encoding and decoding take on the host, on one core, beside memcpy: bytes that are read and
- * written in a second, of a matrix that no cache holds. Time is the processor's of this thread, so
+ * written in a second, of a matrix that no cache holds. Encoding by tensor reads the matrix twice,
+ * since no element can be encoded before its scale is known, and is counted so. Half of memcpy is
+ * what we want, and a report for 5% more time. Time is the processor's of this thread, so
  * that another program costs less of the figures. Lossless BF16 is counted by its own bytes, as its
  * peers are, and its size beside what the entropy of the exponents allows.
  *
@@ -93,14 +95,15 @@ static void measure(const char *name, const cen_codec *codec, cen_dtype dtype) {
     measured all;
     double source = (double)COUNT * cen_dtype_bits(dtype) / 8;
     double bytes = source + (double)(p.bytes.values + p.bytes.scales + p.bytes.metadata);
+    double encoded_bytes = bytes + (codec->granularity == CEN_CODEC_TENSOR ? source : 0);
     for (int i = -1; i < ROUNDS; i++) {
         int k = i < 0 ? 0 : i;
         double start = seconds();
         need(!cen_codec_encode(codec, &m, &p, NULL, NULL), "encoding");
-        all.encode[k] = bytes / (seconds() - start) * 1e-9;
+        all.encode[k] = encoded_bytes / (seconds() - start) * 1e-9;
         start = seconds();
         need(!cen_codec_encode(codec, &m, &p, NULL, &total), "encoding with a report");
-        all.reported[k] = bytes / (seconds() - start) * 1e-9;
+        all.reported[k] = encoded_bytes / (seconds() - start) * 1e-9;
         start = seconds();
         cen_matrix to = m;
         to.data = address(copied);
@@ -109,7 +112,8 @@ static void measure(const char *name, const cen_codec *codec, cen_dtype dtype) {
         all.copied[k] = copy(COUNT * 4);
     }
     figure(name, "encode", "memcpy", all.encode, all.copied, 0);
-    figure(name, "encode with report", "memcpy", all.reported, all.copied, 0);
+    double target = bench_measure_of(all.encode, ROUNDS).median / 1.05;
+    figure(name, "encode with report", "memcpy", all.reported, all.copied, target);
     figure(name, "decode", "memcpy", all.decode, all.copied, 0);
 }
 
@@ -153,6 +157,12 @@ static void lossless(void) {
            (8 + exponent_bits()) / 16 * 100);
 }
 
+static const char about[] =
+    "One core of the host, a matrix of 4096 x 4096: bytes read and written in a second, where "
+    "memcpy's are the bound of memory and half of them the target. By tensor the matrix is read "
+    "twice, and counted so. A report is to take 5% more than encoding without one. Lossless BF16 "
+    "is counted by its own bytes.";
+
 int main(void) {
     static const struct {
         const char *name;
@@ -176,7 +186,14 @@ int main(void) {
         {"bf16 to int4 by groups of 128",
          {.format = CEN_CODEC_INT4, .granularity = CEN_CODEC_GROUP, .group = 128},
          CEN_BF16},
+        {"bf16 to fp8_e5m2 by row",
+         {.format = CEN_CODEC_FP8_E5M2, .granularity = CEN_CODEC_ROW},
+         CEN_BF16},
         {"bf16 to 2:4 bf16", {.format = CEN_CODEC_SPARSE_BF16}, CEN_BF16},
+        {"fp32 to 2:4 fp16", {.format = CEN_CODEC_SPARSE_FP16}, CEN_FP32},
+        {"bf16 to 2:4 int8 by row",
+         {.format = CEN_CODEC_SPARSE_INT8, .granularity = CEN_CODEC_ROW},
+         CEN_BF16},
     };
     floats = malloc(COUNT * 4);
     bf16s = malloc(COUNT * 2);
@@ -189,7 +206,7 @@ int main(void) {
     cen_codec_parts p = {.values = address(bf16s), .bytes.values = COUNT * 2};
     need(!cen_codec_encode(&to_bf16, &m, &p, NULL, NULL), "rounding to bf16");
     memset(encoded, 0, COUNT * 4);
-    printf("{\"name\": \"codec\", \"figures\": [");
+    printf("{\"name\": \"codec\", \"about\": \"%s\", \"figures\": [", about);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         measure(cases[i].name, &cases[i].codec, cases[i].dtype);
     }

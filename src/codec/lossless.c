@@ -1,4 +1,4 @@
-/* BF16 without loss. Weights use few exponents: those are coded by zstd, as literals without a
+/* BF16 without loss. Weights use few exponents: those become zstd frames of literals without a
  * search for repeats, since there are none worth their time; signs and mantissas stay as they are.
  * The layout is in docs/codecs.md. Chunks stand alone, so that a bad one says so and goes no
  * further. */
@@ -13,9 +13,10 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "codec/huffman.h"
 #include "kernels/codec_loops.h"
 
-enum { CHUNK = 1 << 17, HEADER = 16, RAW = CHUNK }; /* a size of RAW: stored as it is */
+enum { CHUNK = CENI_HUFFMAN_COUNT, HEADER = 16, RAW = CHUNK }; /* a size of RAW: stored as it is */
 static const uint8_t magic[8] = {'c', 'e', 'n', 'L', 'B', '1', 17, 0};
 
 uint64_t ceni_lossless_bound(uint64_t elements) {
@@ -32,20 +33,6 @@ static void put32(uint8_t *to, uint32_t value) {
 
 static uint32_t get32(const uint8_t *from) {
     return from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
-}
-
-static void split(const uint16_t *from, size_t n, uint8_t *restrict exponents,
-                  uint8_t *restrict rest) {
-    for (size_t i = 0; i < n; i++) {
-        exponents[i] = (uint8_t)(from[i] >> 7);
-        rest[i] = (uint8_t)((from[i] >> 8 & 0x80) | (from[i] & 0x7F));
-    }
-}
-
-static void join(const uint8_t *exponents, const uint8_t *rest, size_t n, uint16_t *restrict to) {
-    for (size_t i = 0; i < n; i++) {
-        to[i] = (uint16_t)((rest[i] & 0x80) << 8 | exponents[i] << 7 | (rest[i] & 0x7F));
-    }
 }
 
 /* A matrix as one row of elements, in pieces that lie together. */
@@ -94,23 +81,33 @@ static ZSTD_CCtx *make_encoder(void) {
     return zstd;
 }
 
-/* The chunk's size in the stream; RAW where coding does not make it smaller. */
-static uint32_t encode_chunk(ZSTD_CCtx *zstd, const uint8_t *exponents, size_t n, uint8_t *scratch,
-                             size_t room, uint8_t *to) {
-    size_t size = ZSTD_compress2(zstd, scratch, room, exponents, n);
+/* What codes chunks, and room for one on its way. */
+typedef struct coder {
+    ZSTD_CCtx *zstd;
+    uint8_t exponents[CHUNK], coded[CENI_HUFFMAN_ROOM];
+} coder;
+
+/* The chunk's size in the stream; RAW where coding does not make it smaller. libzstd codes what is
+ * shorter, or has exponents that few weights have. */
+static uint32_t encode_chunk(coder *c, size_t n, uint8_t *to, size_t room) {
+    size_t size = n == CENI_HUFFMAN_COUNT ? ceni_huffman_encode(c->exponents, c->coded) : 0;
+    if (size && size < n) {
+        memcpy(to, c->coded, size);
+        return (uint32_t)size;
+    }
+    size = size ? size : ZSTD_compress2(c->zstd, to, room, c->exponents, n);
     if (ZSTD_isError(size) || size >= n) {
-        memcpy(to, exponents, n);
+        memcpy(to, c->exponents, n);
         return RAW;
     }
-    memcpy(to, scratch, size);
     return (uint32_t)size;
 }
 
-static uint64_t encode_all(ZSTD_CCtx *zstd, const cen_matrix *source, uint8_t *scratch, size_t room,
-                           uint8_t *to) {
+static uint64_t encode_all(coder *c, const cen_matrix *source, uint8_t *to) {
+    const ceni_codec_loops *loops = ceni_codec_loops_here();
     uint64_t count = source->rows * source->cols, chunks = count / CHUNK + (count % CHUNK != 0);
     uint8_t *sizes = to + HEADER, *rest = sizes + 4 * chunks, *out = rest + count;
-    uint8_t *exponents = scratch + room;
+    const uint8_t *end = to + ceni_lossless_bound(count);
     cursor at = {source, 0, 0};
     memcpy(to, magic, sizeof magic);
     put32(to + 8, (uint32_t)count);
@@ -119,9 +116,9 @@ static uint64_t encode_all(ZSTD_CCtx *zstd, const cen_matrix *source, uint8_t *s
         size_t n = (size_t)least(left, CHUNK);
         for (uint64_t done = 0, got; done < n; done += got) {
             const uint16_t *from = piece(&at, n - done, &got);
-            split(from, (size_t)got, exponents + done, rest + done);
+            loops->split(from, (size_t)got, c->exponents + done, rest + done);
         }
-        uint32_t size = encode_chunk(zstd, exponents, n, scratch, room, out);
+        uint32_t size = encode_chunk(c, n, out, (size_t)(end - out));
         put32(sizes + 4 * k, size);
         out += size == RAW ? n : size;
         rest += n;
@@ -159,14 +156,14 @@ cen_status ceni_lossless_encode(const cen_matrix *source, const cen_codec_parts 
                                 uint64_t *bytes, cen_codec_sums *rows, cen_codec_sums *total) {
     *bytes = 0;
     if (source->rows && source->cols) {
-        size_t room = ZSTD_compressBound(CHUNK);
         ZSTD_CCtx *zstd = make_encoder();
-        uint8_t *scratch = ceni_malloc(room + CHUNK);
-        if (zstd && scratch) {
-            *bytes = encode_all(zstd, source, scratch, room, (uint8_t *)(uintptr_t)parts->values);
+        coder *c = ceni_malloc(sizeof *c);
+        if (zstd && c) {
+            c->zstd = zstd;
+            *bytes = encode_all(c, source, (uint8_t *)(uintptr_t)parts->values);
         }
         ZSTD_freeCCtx(zstd);
-        ceni_free(scratch);
+        ceni_free(c);
         if (!*bytes) {
             return ceni_fail(CEN_ERR_HOST_MEMORY, "no memory to encode bf16 losslessly");
         }
@@ -213,6 +210,7 @@ static cen_status check_stream(const uint8_t *from, uint64_t size, uint64_t coun
 
 static cen_status decode_all(ZSTD_DCtx *zstd, const uint8_t *from, const cen_matrix *to,
                              uint8_t *scratch) {
+    const ceni_codec_loops *loops = ceni_codec_loops_here();
     uint64_t count = to->rows * to->cols, chunks = count / CHUNK + (count % CHUNK != 0);
     const uint8_t *rest = from + HEADER + 4 * chunks, *in = rest + count;
     cursor at = {to, 0, 0};
@@ -226,7 +224,7 @@ static cen_status decode_all(ZSTD_DCtx *zstd, const uint8_t *from, const cen_mat
         }
         for (uint64_t done = 0, got; done < n; done += got) {
             uint16_t *out = piece(&at, n - done, &got);
-            join(exponents + done, rest + done, (size_t)got, out);
+            loops->join(exponents + done, rest + done, (size_t)got, out);
         }
         in += size == RAW ? n : size;
         rest += n;

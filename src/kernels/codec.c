@@ -1,329 +1,228 @@
-/* Encoding and decoding on the host. A tile becomes floats, each step is a loop over it, and what
- * lies between the steps stays in the first cache. */
+/* Encoding and decoding on the host, row by row: pieces of a tile go straight from memory to memory
+ * where the processor has loops for that, and take steps where not. */
 #include "kernels/codec.h"
 
-#include "cenote/dtype.h"
 #include "kernels/codec_tile.h"
 
-enum { TILE = CENI_CODEC_TILE };
+enum { TILE = CENI_CODEC_TILE, STEP = CENI_CODEC_STEP, AHEAD_MOST = 128 << 10 };
 
-/* A tile on its way; what the steps leave to each other. */
-typedef struct tile {
-    const ceni_codec_loops *loops;
+typedef struct worker {
     const ceni_codec_job *job;
-    uint64_t unit; /* that s, r and z are full of; UINT64_MAX: none */
-    float x[TILE], y[TILE], s[TILE], r[TILE];
-    int32_t z[TILE];
-    union {
-        int8_t i8[TILE];
-        uint8_t u8[TILE];
-        uint16_t u16[TILE];
-    } code;
-    uint8_t packed[TILE / 2];
-    /* 2:4: the kept half, with the scales of where it came from, and a nibble for each group */
-    float kept[TILE / 2], kept_s[TILE / 2], kept_r[TILE / 2];
-    float sum_r[TILE]; /* r, and 0 where an element was pruned */
-    int32_t kept_z[TILE / 2];
-    uint8_t nibbles[TILE / 4];
-} tile;
+    const ceni_codec_loops *loops;
+    const ceni_codec_run_loops *straight; /* NULL: only steps */
+    bool sparse, as_is;                   /* 2:4; what is kept of it is its own code */
+    float s[TILE / STEP], r[TILE / STEP]; /* of a run's units */
+    ceni_codec_tile tile;
+} worker;
 
-static void tile_init(tile *t, const ceni_codec_loops *loops, const ceni_codec_job *job) {
-    t->loops = loops;
-    t->job = job;
-    t->unit = UINT64_MAX;
+static bool is_as_is(const ceni_codec_job *job) {
+    bool same = job->kind == (job->dtype == CEN_BF16   ? CENI_CODEC_BF16
+                              : job->dtype == CEN_FP16 ? CENI_CODEC_FP16
+                                                       : 0);
+    return same && !ceni_codec_is(job, CENI_CODEC_SATURATING);
+}
+
+/* Units that begin amid a vector take steps, and halves of which none may be pruned. */
+static const ceni_codec_run_loops *straight_of(const ceni_codec_loops *loops,
+                                               const ceni_codec_job *job) {
+    bool amid = ceni_codec_is(job, CENI_CODEC_SCALED) && job->unit_cols < job->cols &&
+                job->unit_cols % STEP;
+    bool refused = ceni_codec_is(job, CENI_CODEC_ONLY_SPARSE) && job->dtype != CEN_FP32;
+    return !loops->runs || amid || refused ? NULL
+                                           : &loops->runs->of[ceni_codec_source(job)][job->kind];
+}
+
+static void worker_init(worker *w, const ceni_codec_loops *loops, const ceni_codec_job *job) {
+    w->job = job;
+    w->loops = loops;
+    w->straight = straight_of(loops, job);
+    w->sparse = ceni_codec_is(job, CENI_CODEC_SPARSE);
+    w->as_is = is_as_is(job);
+    w->s[0] = w->r[0] = 1.0f;
+    ceni_codec_tile_init(&w->tile, loops, job);
+}
+
+/* Bytes from what is read to what is read soon, which comes from memory meanwhile: where a row is
+ * read twice, for its scales and to be encoded, that is the next row, if the second cache holds
+ * both. */
+static size_t ahead_of(const ceni_codec_job *job, uint64_t row) {
+    uint64_t bytes = job->stride * (job->dtype == CEN_FP32 ? 4 : 2);
+    bool twice = ceni_codec_is(job, CENI_CODEC_OWN_SCALES) && job->unit_rows == 1;
+    return twice && row + 1 < job->rows && bytes <= AHEAD_MOST ? (size_t)bytes : CENI_CODEC_AHEAD;
+}
+
+/* The units of n elements from (row, col) on. false: they do not begin with them. */
+static bool units_of(worker *w, uint64_t row, uint64_t col, size_t n, ceni_codec_run *run) {
+    const ceni_codec_job *job = w->job;
     if (!ceni_codec_is(job, CENI_CODEC_SCALED)) {
-        for (size_t i = 0; i < TILE; i++) {
-            t->s[i] = t->r[i] = t->kept_r[i / 2] = 1.0f;
-        }
-    }
-    memset(t->z, 0, sizeof t->z);
-}
-
-static void fill_scales(tile *t, size_t from, size_t to, uint64_t unit) {
-    float s = ceni_codec_scale(t->job, unit), r = 1.0f / s;
-    for (size_t i = from; i < to; i++) {
-        t->s[i] = s;
-    }
-    for (size_t i = from; i < to; i++) {
-        t->r[i] = r;
-    }
-    if (ceni_codec_is(t->job, CENI_CODEC_ASYMMETRIC)) {
-        int32_t z = ceni_codec_zero(t->job, unit);
-        for (size_t i = from; i < to; i++) {
-            t->z[i] = z;
-        }
-    }
-}
-
-/* Of groups, which begin and end with the tile, save for the row's last. */
-static void group_scales(tile *t, uint64_t unit, size_t n) {
-    size_t width = (size_t)t->job->unit_cols, units = (n + width - 1) / width;
-    float s[TILE / 32], r[TILE / 32];
-    memcpy(s, (const void *)(uintptr_t)(t->job->scales + unit * sizeof *s), units * sizeof *s);
-    t->loops->inverse(s, units, r);
-    t->loops->spread(s, r, units, width, t->s, t->r);
-    for (size_t k = 0; ceni_codec_is(t->job, CENI_CODEC_ASYMMETRIC) && k < units; k++) {
-        int32_t z = ceni_codec_zero(t->job, unit + k);
-        for (size_t i = 0; i < width; i++) {
-            t->z[k * width + i] = z;
-        }
-    }
-}
-
-/* s, r and z of the n elements from (row, col) on. */
-static void tile_scales(tile *t, uint64_t row, uint64_t col, size_t n) {
-    const ceni_codec_job *job = t->job;
-    if (!ceni_codec_is(job, CENI_CODEC_SCALED)) {
-        return;
+        return true;
     }
     uint64_t unit = row / job->unit_rows * job->units_across + col / job->unit_cols;
-    if (job->unit_cols == 1) {
-        memcpy(t->s, (const void *)(uintptr_t)(job->scales + unit * 4), n * sizeof *t->s);
-        t->loops->inverse(t->s, n, t->r);
-        for (size_t i = 0; ceni_codec_is(job, CENI_CODEC_ASYMMETRIC) && i < n; i++) {
-            t->z[i] = ceni_codec_zero(job, unit + i);
+    size_t units = 1;
+    if (job->unit_cols - col % job->unit_cols < n) {
+        if (TILE % job->unit_cols) {
+            return false;
         }
-        return;
+        run->width = (size_t)job->unit_cols;
+        units = (n + run->width - 1) / run->width;
     }
-    if (job->unit_rows == 1 && job->unit_cols % 32 == 0 && TILE % job->unit_cols == 0) {
-        group_scales(t, unit, n);
-        t->unit = UINT64_MAX;
-        return;
+    memcpy(w->s, (const void *)(uintptr_t)(job->scales + unit * sizeof(float)),
+           units * sizeof(float));
+    w->loops->inverse(w->s, units, w->r);
+    if (ceni_codec_is(job, CENI_CODEC_ASYMMETRIC)) {
+        run->z = (const int8_t *)(uintptr_t)(job->zeros + unit);
     }
-    uint64_t first = job->unit_cols - col % job->unit_cols; /* elements of the first unit */
-    if (first >= n) {
-        if (unit != t->unit) {
-            fill_scales(t, 0, TILE, unit);
-        }
-        t->unit = unit;
-        return;
-    }
-    t->unit = UINT64_MAX;
-    for (size_t at = 0, end = (size_t)first; at < n; unit++) {
-        fill_scales(t, at, end, unit);
-        at = end;
-        end = (size_t)ceni_codec_least(n, at + job->unit_cols);
-    }
+    return true;
 }
 
-/* ---- codes ---- */
-
-static void codes(tile *t, const float *x, const float *r, const int32_t *z, size_t n) {
-    const ceni_codec_loops *loops = t->loops;
-    bool saturate = ceni_codec_is(t->job, CENI_CODEC_SATURATING);
-    switch (t->job->kind) {
-    case CENI_CODEC_FP16:
-        loops->to_f16(x, n, saturate, t->code.u16);
-        return;
-    case CENI_CODEC_BF16:
-        loops->to_bf16(x, n, saturate, t->code.u16);
-        return;
-    case CENI_CODEC_E4M3:
-        loops->to_e4m3(x, r, n, saturate, t->code.u8);
-        return;
-    case CENI_CODEC_E5M2:
-        loops->to_e5m2(x, r, n, saturate, t->code.u8);
-        return;
-    default:
-        break;
-    }
-    if (ceni_codec_is(t->job, CENI_CODEC_ASYMMETRIC)) {
-        loops->to_int_zero(x, r, z, n, t->job->high, t->code.i8);
-    } else {
-        loops->to_int(x, r, n, (float)t->job->high, t->code.i8);
-    }
-}
-
-static void uncode(tile *t, const float *s, const int32_t *z, size_t n, float *y) {
-    const ceni_codec_loops *loops = t->loops;
-    switch (t->job->kind) {
-    case CENI_CODEC_FP16:
-        loops->load_f16(t->code.u16, n, y);
-        return;
-    case CENI_CODEC_BF16:
-        loops->load_bf16(t->code.u16, n, y);
-        return;
-    case CENI_CODEC_E4M3:
-        loops->of_e4m3(t->code.u8, s, n, y);
-        return;
-    case CENI_CODEC_E5M2:
-        loops->of_e5m2(t->code.u8, s, n, y);
-        return;
-    default:
-        loops->of_int(t->code.i8, s, z, n, y);
-        return;
-    }
-}
-
-/* Where the values of (row, col) on are, and how many bytes n of them take. */
-static uint8_t *values_at(const ceni_codec_job *job, uint64_t row, uint64_t col, size_t n,
-                          size_t *bytes) {
-    uint32_t bits = job->kind <= CENI_CODEC_BF16 ? 16 : job->kind == CENI_CODEC_INT4 ? 4 : 8;
-    uint64_t place = ceni_codec_is(job, CENI_CODEC_SPARSE) ? col / 2 : col;
-    *bytes = (n * bits + 7) / 8;
-    return (uint8_t *)(uintptr_t)(job->values + row * job->pitch + place * bits / 8);
-}
-
-static void put_values(tile *t, uint64_t row, uint64_t col, size_t n) {
+/* Of n elements, a multiple of STEP, from (row, col) on. false: they are not taken straight. */
+static bool run_of(worker *w, uint64_t row, uint64_t col, size_t n, ceni_codec_run *run) {
+    const ceni_codec_job *job = w->job;
     size_t bytes;
-    uint8_t *to = values_at(t->job, row, col, n, &bytes);
-    if (t->job->kind == CENI_CODEC_INT4) {
-        t->loops->pack(t->code.i8, n, to);
-    } else {
-        memcpy(to, t->code.u8, bytes);
+    if (!w->straight) {
+        return false;
     }
+    *run = (ceni_codec_run){.matrix = ceni_codec_element(job, row, col),
+                            .values = ceni_codec_values_at(job, row, col, n, &bytes),
+                            .n = n,
+                            .width = n,
+                            .s = w->s,
+                            .r = w->r,
+                            .saturate = ceni_codec_is(job, CENI_CODEC_SATURATING),
+                            .unscaled = !ceni_codec_is(job, CENI_CODEC_SCALED),
+                            .given = ceni_codec_is(job, CENI_CODEC_GIVEN_SCALES),
+                            .limit = job->limit,
+                            .infinite = job->dtype == CEN_BF16 ? 0x7F80 : 0x7C00,
+                            .ahead = ahead_of(job, row)};
+    if (!units_of(w, row, col, n, run)) {
+        return false;
+    }
+    /* What is kept of 2:4 is to be a multiple, too. */
+    return !w->sparse || w->as_is || (n % (2 * STEP) == 0 && run->width % (2 * STEP) == 0);
 }
 
-static void get_values(tile *t, uint64_t row, uint64_t col, size_t n) {
-    size_t bytes;
-    const uint8_t *from = values_at(t->job, row, col, n, &bytes);
-    if (t->job->kind == CENI_CODEC_INT4) {
-        t->loops->unpack(from, n, t->code.i8);
-    } else {
-        memcpy(t->code.u8, from, bytes);
-    }
+/* The half that is kept, which lies at `kept`. */
+static ceni_codec_run half_of(const ceni_codec_run *run, void *kept) {
+    ceni_codec_run half = *run;
+    half.matrix = kept;
+    half.n /= 2;
+    half.width /= 2;
+    half.ahead = 0;
+    return half;
 }
 
-/* ---- 2:4 ---- */
-
-/* Groups of a word of metadata: of 16 bits, or of 32 for values of 8. */
-static size_t word_groups(const ceni_codec_job *job) {
-    return job->kind == CENI_CODEC_INT8 ? 8 : 4;
+/* By given scales: not where codes are counted, or all but what was pruned, nor where what is cut
+ * or a scale makes what is not finite. */
+static bool sums_go_straight(const worker *w, const ceni_codec_run *run) {
+    if (!run->given) {
+        return true;
+    }
+    float none = 0;
+    for (size_t k = 0; k * run->width < run->n; k++) {
+        none += run->s[k] * 0 + run->r[k] * 0;
+    }
+    bool finite = run->saturate || w->job->kind >= CENI_CODEC_INT8;
+    return !w->sparse && !run->z && none == 0 && finite;
 }
 
-static void put_metadata(tile *t, uint64_t row, uint64_t col, size_t groups) {
-    size_t whole = (groups + word_groups(t->job) - 1) / word_groups(t->job) * word_groups(t->job);
-    memset(t->nibbles + groups, 0xE, whole - groups);
-    uint8_t *to = (uint8_t *)(uintptr_t)(t->job->metadata + row * t->job->metadata_pitch + col / 8);
-    for (size_t i = 0; i < whole / 2; i++) {
-        to[i] = (uint8_t)(t->nibbles[2 * i] | t->nibbles[2 * i + 1] << 4);
+/* What became of a piece, as floats, from where it was written. */
+static const float *read_back(worker *w, const ceni_codec_run *run, uint64_t row, uint64_t col) {
+    const ceni_codec_runs *runs = w->loops->runs;
+    ceni_codec_tile *t = &w->tile;
+    ceni_codec_run back = *run;
+    back.matrix = t->y;
+    if (w->sparse && w->as_is) {
+        back.matrix = t->code.u16;
+        (void)runs->decode_sparse(&back, ceni_codec_metadata_at(w->job, row, col));
+        back.matrix = t->y;
+        back.values = t->code.u16;
+    } else if (w->sparse) {
+        back = half_of(run, t->kept);
     }
+    runs->of[0][w->job->kind].decode(&back);
+    if (w->sparse && !w->as_is) {
+        (void)ceni_codec_get_metadata(t, row, col, run->n / 4);
+        w->loops->expand(t->kept, t->nibbles, run->n / 4, t->y);
+    }
+    return t->y;
 }
 
-/* false: indices that do not rise. */
-static bool get_metadata(tile *t, uint64_t row, uint64_t col, size_t groups) {
-    const uint8_t *from =
-        (const uint8_t *)(uintptr_t)(t->job->metadata + row * t->job->metadata_pitch + col / 8);
-    bool rising = true;
-    for (size_t g = 0; g < groups; g++) {
-        t->nibbles[g] = from[g / 2] >> g % 2 * 4 & 15;
-        rising = rising && (t->nibbles[g] & 3) < t->nibbles[g] >> 2;
+/* What is kept goes to `kept`, in the matrix's type. false: it was not 2:4, which is told of FP32
+ * alone. */
+static bool prune(worker *w, const ceni_codec_run *run, uint64_t row, uint64_t col, void *kept) {
+    if (w->job->dtype == CEN_FP32) {
+        const float *x = (const float *)run->matrix;
+        bool sparse = w->loops->prune(x, run->n, (float *)kept, w->tile.nibbles);
+        ceni_codec_put_metadata(&w->tile, row, col, run->n / 4);
+        return sparse;
     }
-    return rising;
+    ceni_codec_run to = *run;
+    to.values = kept;
+    w->loops->runs->encode_sparse(&to, ceni_codec_metadata_at(w->job, row, col));
+    return true;
 }
 
-/* Scales of what was kept. */
-static void kept_scales(tile *t, size_t groups) {
-    if (!ceni_codec_is(t->job, CENI_CODEC_SCALED)) {
-        return;
+static bool encode_run(worker *w, const ceni_codec_run *run, uint64_t row, uint64_t col) {
+    if (!w->sparse) {
+        w->straight->encode(run);
+        return true;
     }
-    for (size_t g = 0; g < groups; g++) {
-        for (size_t k = 0; k < 2; k++) {
-            size_t from = 4 * g + (t->nibbles[g] >> 2 * k & 3);
-            t->kept_s[2 * g + k] = t->s[from];
-            t->kept_r[2 * g + k] = t->r[from];
-            t->kept_z[2 * g + k] = t->z[from];
-        }
-    }
-}
-
-/* All from those kept; 0 elsewhere. Of indices that are the same the second counts. */
-static void spread(const tile *t, const float *kept, size_t groups, float *all) {
-    memset(all, 0, groups * 4 * sizeof *all);
-    for (size_t g = 0; g < groups; g++) {
-        all[4 * g + (t->nibbles[g] & 3)] = kept[2 * g];
-        all[4 * g + (t->nibbles[g] >> 2)] = kept[2 * g + 1];
-    }
-}
-
-/* false: the tile is not 2:4, and was pruned. */
-static bool encode_sparse(tile *t, uint64_t row, uint64_t col, size_t n, bool back) {
-    size_t groups = (n + 3) / 4;
-    for (size_t i = n; i < 4 * groups; i++) {
-        t->x[i] = 0;
-        t->s[i] = t->r[i] = 1.0f; /* of a place behind the row's end */
-        t->z[i] = 0;
-        t->unit = UINT64_MAX;
-    }
-    bool sparse = t->loops->prune(t->x, n, t->kept, t->nibbles);
-    kept_scales(t, groups);
-    codes(t, t->kept, t->kept_r, t->kept_z, 2 * groups);
-    put_values(t, row, col, 2 * groups);
-    put_metadata(t, row, col, groups);
-    if (back) {
-        float y[TILE / 2];
-        uncode(t, t->kept_s, t->kept_z, 2 * groups, y);
-        spread(t, y, groups, t->y);
-        spread(t, t->kept_r, groups, t->sum_r);
+    bool sparse = prune(w, run, row, col, w->as_is ? run->values : w->tile.kept);
+    if (!w->as_is) {
+        ceni_codec_run half = half_of(run, w->tile.kept);
+        w->straight->encode(&half);
     }
     return sparse;
 }
 
-static bool decode_sparse(tile *t, uint64_t row, uint64_t col, size_t n) {
-    size_t groups = (n + 3) / 4;
-    float y[TILE / 2];
-    for (size_t i = n; i < 4 * groups; i++) {
-        t->s[i] = 1.0f;
-        t->z[i] = 0;
-        t->unit = UINT64_MAX;
+static bool encode_piece(worker *w, uint64_t row, uint64_t col, size_t n, ceni_codec_sums *sums) {
+    ceni_codec_run run;
+    if (!run_of(w, row, col, n, &run) || (sums && !sums_go_straight(w, &run))) {
+        return ceni_codec_encode_steps(&w->tile, row, col, n, sums);
     }
-    bool rising = get_metadata(t, row, col, groups);
-    kept_scales(t, groups);
-    get_values(t, row, col, 2 * groups);
-    uncode(t, t->kept_s, t->kept_z, 2 * groups, y);
-    spread(t, y, groups, t->y);
-    return rising;
+    size_t ahead = run.ahead;
+    if (sums) { /* which take longer, so that there is time to fetch */
+        run.ahead = 0;
+    }
+    bool sparse = encode_run(w, &run, row, col);
+    run.ahead = ahead;
+    if (!sums) {
+        return sparse;
+    }
+    const ceni_codec_source_loops *source = &w->loops->runs->source[ceni_codec_source(w->job)];
+    return source->sums(&run, read_back(w, &run, row, col), sums)
+               ? sparse
+               : ceni_codec_encode_steps(&w->tile, row, col, n, sums);
 }
 
-/* ---- rows ---- */
-
-static void sum_tile(tile *t, size_t n, ceni_codec_sums *sums) {
-    const ceni_codec_job *job = t->job;
-    bool sparse = ceni_codec_is(job, CENI_CODEC_SPARSE);
-    t->loops->sums(t->x, sparse ? t->sum_r : t->r, t->y, n, job->limit, sums);
-    if (ceni_codec_is(job, CENI_CODEC_GIVEN_SCALES) && ceni_codec_is(job, CENI_CODEC_ASYMMETRIC)) {
-        sums->saturated += sparse ? t->loops->cut_by_zero(t->kept, t->kept_r, t->kept_z,
-                                                          (n + 3) / 4 * 2, job->high)
-                                  : t->loops->cut_by_zero(t->x, t->r, t->z, n, job->high);
-    }
-}
-
-/* false: it is not 2:4, and was pruned. */
-static bool encode_row(tile *t, uint64_t row, ceni_codec_sums *sums) {
-    const ceni_codec_job *job = t->job;
-    bool is_sparse = ceni_codec_is(job, CENI_CODEC_SPARSE), sparse = true;
-    for (uint64_t col = 0; col < job->cols; col += TILE) {
-        size_t n = (size_t)ceni_codec_least(job->cols - col, TILE);
-        ceni_codec_load(t->loops, job, row, col, n, t->x);
-        tile_scales(t, row, col, n);
-        if (is_sparse) {
-            sparse = encode_sparse(t, row, col, n, sums) && sparse;
-        } else {
-            codes(t, t->x, t->r, t->z, n);
-            put_values(t, row, col, n);
-            if (sums) {
-                uncode(t, t->s, t->z, n, t->y);
-            }
+/* Sums are made of whole steps and of the rest, whichever way they are made. */
+static bool encode_row(worker *w, uint64_t row, ceni_codec_sums *sums) {
+    uint64_t cols = w->job->cols;
+    bool sparse = true;
+    for (uint64_t col = 0; col < cols; col += TILE) {
+        size_t n = (size_t)ceni_codec_least(cols - col, TILE), rest = n % STEP;
+        if (n > rest) {
+            sparse = encode_piece(w, row, col, n - rest, sums) && sparse;
         }
-        if (sums) {
-            sum_tile(t, n, sums);
+        if (rest) {
+            sparse = ceni_codec_encode_steps(&w->tile, row, col + n - rest, rest, sums) && sparse;
         }
     }
     return sparse;
 }
 
-bool ceni_codec_encode_host(const ceni_codec_job *job, ceni_codec_sums *rows,
-                            ceni_codec_sums *total, uint64_t *dense_row) {
+bool ceni_codec_encode_with(const ceni_codec_loops *loops, const ceni_codec_job *job,
+                            ceni_codec_sums *rows, ceni_codec_sums *total, uint64_t *dense_row) {
     bool scales = ceni_codec_is(job, CENI_CODEC_OWN_SCALES);
-    tile t;
-    tile_init(&t, ceni_codec_loops_here(), job);
+    worker w;
+    worker_init(&w, loops, job);
     for (uint64_t row = 0; row < job->rows; row++) {
         ceni_codec_sums sums = {0};
         if (scales && row % job->unit_rows == 0) {
-            ceni_codec_scale_band(t.loops, job, row);
-            t.unit = UINT64_MAX;
+            ceni_codec_scale_band(w.loops, job, row);
+            w.tile.unit = UINT64_MAX;
         }
-        if (!encode_row(&t, row, rows || total ? &sums : NULL) &&
+        if (!encode_row(&w, row, rows || total ? &sums : NULL) &&
             ceni_codec_is(job, CENI_CODEC_ONLY_SPARSE)) {
             *dense_row = row;
             return false;
@@ -338,50 +237,71 @@ bool ceni_codec_encode_host(const ceni_codec_job *job, ceni_codec_sums *rows,
     return true;
 }
 
-static void store(const tile *t, uint64_t row, uint64_t col, size_t n) {
-    uint64_t at = row * t->job->stride + col;
-    if (t->job->dtype == CEN_FP32) {
-        t->loops->store_f32(t->y, n, (float *)(uintptr_t)t->job->matrix + at);
-    } else if (t->job->dtype == CEN_FP16) {
-        t->loops->store_f16(t->y, n, (uint16_t *)(uintptr_t)t->job->matrix + at);
-    } else {
-        t->loops->store_bf16(t->y, n, (uint16_t *)(uintptr_t)t->job->matrix + at);
-    }
+bool ceni_codec_encode_host(const ceni_codec_job *job, ceni_codec_sums *rows,
+                            ceni_codec_sums *total, uint64_t *dense_row) {
+    return ceni_codec_encode_with(ceni_codec_loops_here(), job, rows, total, dense_row);
 }
 
-/* n elements into t->y; false: metadata whose indices do not rise. */
-static bool decode_tile(tile *t, uint64_t row, uint64_t col, size_t n) {
-    tile_scales(t, row, col, n);
-    if (ceni_codec_is(t->job, CENI_CODEC_SPARSE)) {
-        return decode_sparse(t, row, col, n);
+static bool decode_piece(worker *w, uint64_t row, uint64_t col, size_t n) {
+    ceni_codec_run run;
+    if (!run_of(w, row, col, n, &run)) {
+        return ceni_codec_decode_steps(&w->tile, row, col, n);
     }
-    get_values(t, row, col, n);
-    uncode(t, t->s, t->z, n, t->y);
+    if (w->sparse && !w->as_is) {
+        ceni_codec_run half = half_of(&run, w->tile.kept);
+        w->straight->decode(&half);
+        run.values = w->tile.kept;
+        if (w->job->dtype == CEN_FP32) {
+            bool rising = ceni_codec_get_metadata(&w->tile, row, col, n / 4);
+            w->loops->expand(w->tile.kept, w->tile.nibbles, n / 4, (float *)run.matrix);
+            return rising;
+        }
+    }
+    if (w->sparse) {
+        return w->loops->runs->decode_sparse(&run, ceni_codec_metadata_at(w->job, row, col));
+    }
+    w->straight->decode(&run);
     return true;
 }
 
-bool ceni_codec_decode_host(const ceni_codec_job *job, bool strict, uint64_t *bad_row) {
-    tile t;
-    tile_init(&t, ceni_codec_loops_here(), job);
+static bool decode_row(worker *w, uint64_t row) {
+    uint64_t cols = w->job->cols;
+    bool rising = true;
+    for (uint64_t col = 0; col < cols; col += TILE) {
+        size_t n = (size_t)ceni_codec_least(cols - col, TILE), rest = n % STEP;
+        if (n > rest) {
+            rising = decode_piece(w, row, col, n - rest) && rising;
+        }
+        if (rest) {
+            rising = ceni_codec_decode_steps(&w->tile, row, col + n - rest, rest) && rising;
+        }
+    }
+    return rising;
+}
+
+bool ceni_codec_decode_with(const ceni_codec_loops *loops, const ceni_codec_job *job, bool strict,
+                            uint64_t *bad_row) {
+    worker w;
+    worker_init(&w, loops, job);
     for (uint64_t row = 0; row < job->rows; row++) {
-        for (uint64_t col = 0; col < job->cols; col += TILE) {
-            size_t n = (size_t)ceni_codec_least(job->cols - col, TILE);
-            if (!decode_tile(&t, row, col, n) && strict) {
-                *bad_row = row;
-                return false;
-            }
-            store(&t, row, col, n);
+        if (!decode_row(&w, row) && strict) {
+            *bad_row = row;
+            return false;
         }
     }
     return true;
 }
 
+bool ceni_codec_decode_host(const ceni_codec_job *job, bool strict, uint64_t *bad_row) {
+    return ceni_codec_decode_with(ceni_codec_loops_here(), job, strict, bad_row);
+}
+
 void ceni_codec_decode_block(const ceni_codec_job *job, uint64_t row, size_t rows, uint64_t col,
                              size_t cols, float *to, size_t stride) {
-    tile t;
-    tile_init(&t, ceni_codec_loops_here(), job);
+    ceni_codec_tile t;
+    ceni_codec_tile_init(&t, ceni_codec_loops_here(), job);
     for (size_t i = 0; i < rows; i++) {
-        decode_tile(&t, row + i, col, cols);
+        ceni_codec_decode_floats(&t, row + i, col, cols);
         memcpy(to + i * stride, t.y, cols * sizeof *to);
     }
 }

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/codec.h"
+#include "kernels/codec_runs.h"
 
 typedef struct ceni_codec_loops {
     void (*load_f16)(const uint16_t *from, size_t n, float *x);
@@ -39,19 +39,26 @@ typedef struct ceni_codec_loops {
     /* Two to a byte; the last byte of an odd n has a half of 0. */
     void (*pack)(const int8_t *q, size_t n, uint8_t *to);
     void (*unpack)(const uint8_t *from, size_t n, int8_t *q);
+    /* BF16 as its exponents and, in a byte, sign and mantissa; and back. n is any. */
+    void (*split)(const uint16_t *from, size_t n, uint8_t *exponents, uint8_t *rest);
+    void (*join)(const uint8_t *exponents, const uint8_t *rest, size_t n, uint16_t *to);
     /* n elements, as so many whole groups of four as that needs (x has that many): two kept of
      * each into `kept`, and a nibble for each; false: a group has more than two nonzeros. */
     bool (*prune)(const float *x, size_t n, float *kept, uint8_t *nibbles);
+    /* All of so many groups from those kept, with 0 elsewhere; of indices that are the same the
+     * second counts. */
+    void (*expand)(const float *kept, const uint8_t *nibbles, size_t groups, float *all);
     /* How many codes of to_int_zero are cut to the end of the range. */
     uint64_t (*cut_by_zero)(const float *x, const float *r, const int32_t *z, size_t n,
                             int32_t high);
     void (*sums)(const float *x, const float *r, const float *y, size_t n, float limit,
                  ceni_codec_sums *sums);
+    const ceni_codec_runs *runs; /* NULL: there are none */
 } ceni_codec_loops;
 
 extern const ceni_codec_loops ceni_codec_loops_any;
 #if defined(__x86_64__)
-extern const ceni_codec_loops ceni_codec_loops_avx2; /* only where the processor has it */
+extern const ceni_codec_loops ceni_codec_loops_avx2; /* only where the processor has it, and FMA */
 #endif
 
 /* Those for this processor. */

@@ -1,5 +1,6 @@
 /* The bodies of codec_loops.h's loops, written so that compilers turn them into vectors; included
- * by a file for each set of instructions, which names the table LOOPS. */
+ * by a file for each set of instructions, which names the table LOOPS, what runs it has RUNS, and
+ * PRUNE and EXPAND if it has better ones. */
 #include "base/fp8.h"
 #include "base/half.h"
 #include "kernels/codec_loops.h"
@@ -249,6 +250,21 @@ static void unpack(const uint8_t *from, size_t n, int8_t *restrict q) {
     }
 }
 
+static void split(const uint16_t *from, size_t n, uint8_t *restrict exponents,
+                  uint8_t *restrict rest) {
+    for (size_t i = 0; i < n; i++) {
+        exponents[i] = (uint8_t)(from[i] >> 7);
+        rest[i] = (uint8_t)((from[i] >> 8 & 0x80) | (from[i] & 0x7F));
+    }
+}
+
+static void join(const uint8_t *exponents, const uint8_t *rest, size_t n, uint16_t *restrict to) {
+    for (size_t i = 0; i < n; i++) {
+        to[i] = (uint16_t)((rest[i] & 0x80) << 8 | exponents[i] << 7 | (rest[i] & 0x7F));
+    }
+}
+
+#ifndef PRUNE
 /* ---- 2:4 ---- */
 
 /* The nibble for each set of kept elements (bit i: the i-th), from the lowest on; under two, the
@@ -284,14 +300,27 @@ static bool prune(const float *x, size_t n, float *restrict kept, uint8_t *restr
     return !dense;
 }
 
+static void expand(const float *kept, const uint8_t *nibbles, size_t groups, float *restrict all) {
+    memset(all, 0, groups * 4 * sizeof *all);
+    for (size_t g = 0; g < groups; g++) {
+        all[4 * g + (nibbles[g] & 3)] = kept[2 * g];
+        all[4 * g + (nibbles[g] >> 2)] = kept[2 * g + 1];
+    }
+}
+
+#define PRUNE  prune
+#define EXPAND expand
+#endif
+
 /* ---- sums ---- */
 
-/* Of doubles, side by side: the order of additions is the same whatever they are compiled for. */
+/* Of doubles, side by side: the order of additions is the same whatever they are compiled for, and
+ * in codec_runs_avx2.c. */
 typedef float lane_f32 __attribute__((vector_size(16)));
 typedef int32_t lane_i32 __attribute__((vector_size(16)));
 typedef double lane_f64 __attribute__((vector_size(32)));
 typedef int64_t lane_i64 __attribute__((vector_size(32)));
-enum { LANES = 4 };
+enum { LANES = 4, HALVES = 2 };
 
 #define LANE_MOST(a, b) ((lane_f64)((((a) > (b)) & (lane_i64)(a)) | (~((a) > (b)) & (lane_i64)(b))))
 #define LANE_SIZE(a)    ((lane_f64)((lane_i64)(a)&INT64_MAX))
@@ -340,26 +369,33 @@ static inline void sum_lanes(const float *x, const float *y, lane_sums *s) {
     s->xy += a * b;
 }
 
+static void add_lanes(const lane_sums *s, ceni_codec_sums *restrict to) {
+    for (int l = 0; l < LANES; l++) {
+        to->largest = s->largest[l] > to->largest ? s->largest[l] : to->largest;
+        to->max_error = s->most[l] > to->max_error ? s->most[l] : to->max_error;
+        to->error += s->error[l];
+        to->error2 += s->error2[l];
+        to->x2 += s->x2[l];
+        to->y2 += s->y2[l];
+        to->xy += s->xy[l];
+    }
+}
+
 static void sums(const float *x, const float *r, const float *y, size_t n, float limit,
                  ceni_codec_sums *restrict to) {
-    float last_x[LANES] = {0}, last_y[LANES] = {0};
-    lane_sums s;
-    memset(&s, 0, sizeof s);
+    float last_x[HALVES * LANES] = {0}, last_y[HALVES * LANES] = {0};
+    lane_sums s[HALVES];
+    memset(s, 0, sizeof s);
     size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        sum_lanes(x + i, y + i, &s);
+    for (; i + HALVES * LANES <= n; i += HALVES * LANES) {
+        sum_lanes(x + i, y + i, &s[0]);
+        sum_lanes(x + i + LANES, y + i + LANES, &s[1]);
     }
     memcpy(last_x, x + i, (n - i) * sizeof *x);
     memcpy(last_y, y + i, (n - i) * sizeof *y);
-    sum_lanes(last_x, last_y, &s);
-    for (int l = 0; l < LANES; l++) {
-        to->largest = s.largest[l] > to->largest ? s.largest[l] : to->largest;
-        to->max_error = s.most[l] > to->max_error ? s.most[l] : to->max_error;
-        to->error += s.error[l];
-        to->error2 += s.error2[l];
-        to->x2 += s.x2[l];
-        to->y2 += s.y2[l];
-        to->xy += s.xy[l];
+    for (size_t h = 0; h < HALVES; h++) {
+        sum_lanes(last_x + h * LANES, last_y + h * LANES, &s[h]);
+        add_lanes(&s[h], to);
     }
     count(x, r, y, n, limit, to);
 }
@@ -385,7 +421,11 @@ const ceni_codec_loops LOOPS = {
     .of_e5m2 = of_e5m2,
     .pack = pack,
     .unpack = unpack,
-    .prune = prune,
+    .split = split,
+    .join = join,
+    .prune = PRUNE,
+    .expand = EXPAND,
     .cut_by_zero = cut_by_zero,
     .sums = sums,
+    .runs = RUNS,
 };

@@ -1,5 +1,4 @@
 /* The codec's kernels as the host backend runs them. */
-#include "cenote/dtype.h"
 #include "kernels/args.h"
 #include "kernels/codec_tile.h"
 
@@ -12,16 +11,10 @@ static ceni_codec_job job_of(void *const *args) {
 /* Tile `index` of the matrix, row by row. */
 static void widen(const ceni_codec_loops *loops, const ceni_codec_job *job, uint64_t index,
                   float pair[2]) {
-    float x[CENI_CODEC_TILE];
     uint64_t across = (job->cols + CENI_CODEC_TILE - 1) / CENI_CODEC_TILE;
     uint64_t col = index % across * CENI_CODEC_TILE;
     size_t n = (size_t)ceni_codec_least(job->cols - col, CENI_CODEC_TILE);
-    ceni_codec_load(loops, job, index / across, col, n, x);
-    if (ceni_codec_is(job, CENI_CODEC_ASYMMETRIC)) {
-        loops->extremes(x, n, n, &pair[0], &pair[1]);
-    } else {
-        loops->largest(x, n, n, &pair[1]);
-    }
+    ceni_codec_widen(loops, job, index / across, col, n, &pair[0], &pair[1]);
 }
 
 void ceni_twin_codec_extremes(const uint32_t grid[3], const uint32_t block[3],

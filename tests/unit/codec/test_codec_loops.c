@@ -84,7 +84,13 @@ static void compare_codes(size_t n) {
     BOTH(to_bf16(x, n, true, to));
     BOTH(to_bf16(x, n, false, to));
     BOTH(pack(in.i8, n, to));
+    BOTH(split(in.u16, n, to, (uint8_t *)to + TILE));
+    BOTH(join(in.u8, in.u8 + TILE, n, to));
     uint8_t nibbles[2][TILE];
+    for (size_t i = 0; i < TILE / 4; i++) {
+        nibbles[0][i] = in.u8[i] & 15;
+    }
+    BOTH(expand(x, nibbles[0], n / 4, to));
     memset(nibbles, 7, sizeof nibbles);
     assert_int_equal(any->cut_by_zero(x, r, z, n, 7), avx2->cut_by_zero(x, r, z, n, 7));
     assert_int_equal(any->prune(x, n & ~(size_t)3, a.f, nibbles[0]),
@@ -141,7 +147,7 @@ static void compare_sums(size_t n) {
 }
 
 static void both_give_the_same(void **state) {
-    if (!__builtin_cpu_supports("avx2")) {
+    if (avx2 != ceni_codec_loops_here()) {
         print_message("[  REASON  ] this processor has no AVX2\n");
         skip();
     }
@@ -155,13 +161,38 @@ static void both_give_the_same(void **state) {
     }
 }
 
+/* Each set of nonzeros, in either of two groups. */
+static void both_find_the_dense(void **state) {
+    if (avx2 != ceni_codec_loops_here()) {
+        print_message("[  REASON  ] this processor has no AVX2\n");
+        skip();
+    }
+    for (uint32_t sets = 0; sets < 256; sets++) {
+        float kept[2][4], eight[8];
+        uint8_t nibbles[2][2];
+        for (uint32_t i = 0; i < 8; i++) {
+            eight[i] = sets >> i & 1 ? -1.0f - (float)(i * 5 % 8) : 0.0f;
+        }
+        bool sparse = any->prune(eight, 8, kept[0], nibbles[0]);
+        assert_int_equal(sparse,
+                         __builtin_popcount(sets & 15) < 3 && __builtin_popcount(sets >> 4) < 3);
+        assert_int_equal(avx2->prune(eight, 8, kept[1], nibbles[1]), sparse);
+        assert_memory_equal(kept[0], kept[1], sizeof kept[0]);
+        assert_memory_equal(nibbles[0], nibbles[1], sizeof nibbles[0]);
+        assert_int_equal(avx2->prune(eight, 4, kept[1], nibbles[1]),
+                         __builtin_popcount(sets & 15) < 3);
+    }
+}
+
 static void the_processor_s_are_taken(void **state) {
-    assert_ptr_equal(ceni_codec_loops_here(), __builtin_cpu_supports("avx2") ? avx2 : any);
+    bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    assert_ptr_equal(ceni_codec_loops_here(), has ? avx2 : any);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_give_the_same),
+        cmocka_unit_test(both_find_the_dense),
         cmocka_unit_test(the_processor_s_are_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
