@@ -26,9 +26,10 @@ foreach(source ${kernel_sources})
 endforeach()
 file(CONFIGURE OUTPUT ${kernel_unit} CONTENT "${kernel_includes}")
 
-# What travels is packed for size, which takes an nvcc that has the option.
+# Packed, the image is a seventh of its size; the driver unpacks it. nvcc has the option from 12.8 on.
 set(kernel_packing "")
-if(CENOTE_STATIC_DEPS)
+execute_process(COMMAND ${CENOTE_NVCC} --version OUTPUT_VARIABLE nvcc_version OUTPUT_STRIP_TRAILING_WHITESPACE)
+if(nvcc_version MATCHES "release ([0-9.]+)" AND CMAKE_MATCH_1 VERSION_GREATER_EQUAL 12.8)
   set(kernel_packing --compress-mode=size)
 endif()
 
