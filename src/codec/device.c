@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 
-enum { WARP = 32, BLOCK_MAX = 256, STRETCH = 4, GRID_MAX = 1 << 22 };
+enum { WARP = 32, BLOCK = 256, GRID_MAX = 1 << 22 };
 
 static uint64_t over(uint64_t count, uint64_t by) {
     return count / by + (count % by != 0);
@@ -36,15 +36,42 @@ static cen_status check_device(cen_device *device, const cen_codec *codec,
 }
 
 static cen_status launch(cen_device *device, const char *name, uint64_t grid, uint32_t block,
-                         uint32_t shared, ceni_codec_job *job, cen_stream stream) {
-    cen_launch shape = {{at_most(grid, GRID_MAX), 1, 1}, {block, 1, 1}, shared};
+                         ceni_codec_job *job, cen_stream stream) {
+    cen_launch shape = {{at_most(grid, GRID_MAX), 1, 1}, {block, 1, 1}, 0};
     void *args[] = {job};
     return cen_kernel_launch(device, name, &shape, args, 1, stream);
 }
 
-/* Threads of a block that has rows of so many octets. */
-static uint32_t threads(uint64_t octets) {
-    return octets >= BLOCK_MAX ? BLOCK_MAX : (uint32_t)over(octets, WARP) * WARP;
+/* By teams, each of which takes `batch` octets a thread at once: a warp where that is a row, or as
+ * many threads as have one, up to `most`. `whole`: a row is for one team, however long. */
+static cen_status launch_teams(cen_device *device, const char *name, uint64_t batch, uint32_t most,
+                               bool whole, ceni_codec_job *job, cen_stream stream) {
+    uint64_t octets = over(job->cols, 8), warps = over(over(octets, batch), WARP);
+    job->team = at_most(warps, most / WARP) * WARP;
+    uint32_t block = job->team > WARP ? job->team : BLOCK;
+    job->across = whole ? 1 : over(octets, batch * job->team);
+    job->items = job->rows * job->across;
+    return launch(device, name, over(job->items, block / job->team), block, job, stream);
+}
+
+/* Rows that lie without a gap, in the matrix and in the values, are one, where no unit and no byte
+ * is of two and nothing is told by rows. */
+static void join_rows(const cen_codec *codec, ceni_codec_job *job) {
+    bool grouped = codec->granularity == CEN_CODEC_GROUP && job->cols % codec->group == 0;
+    bool one = !codec->granularity || codec->granularity == CEN_CODEC_TENSOR;
+    uint64_t bits = cen_dtype_bits(cen_codec_format_dtype(codec->format));
+    if (job->sums || job->stride != job->cols || (job->flags & CENI_CODEC_SPARSE) ||
+        job->cols * bits % 8 || !(one || grouped)) {
+        return;
+    }
+    job->cols = job->stride = job->cols * job->rows;
+    job->pitch *= job->rows;
+    job->units_across *= job->rows;
+    if (one) {
+        job->unit_rows = job->units_across = 1;
+        job->unit_cols = job->cols;
+    }
+    job->rows = 1;
 }
 
 /* Scales of units of several rows, in a pass of their own; of one unit in two steps, the first of
@@ -57,12 +84,12 @@ static cen_status make_scales(cen_device *device, ceni_codec_job *job, uint64_t 
         job->extremes = at_most(tiles, CENI_CODEC_EXTREMES_MAX);
         job->extremes = at_most(bytes / 8, job->extremes);
         cen_status status = launch(device, "cen_encode_extremes", job->extremes,
-                                   CENI_CODEC_TILE / 8, 0, job, stream);
-        return status ? status : launch(device, "cen_encode_scales", 1, BLOCK_MAX, 0, job, stream);
+                                   CENI_CODEC_TILE / 8, job, stream);
+        return status ? status : launch(device, "cen_encode_scales", 1, BLOCK, job, stream);
     }
     uint64_t items =
         job->unit_cols == 1 ? over(job->rows, job->unit_rows) * over(job->cols, WARP) : units;
-    return launch(device, "cen_encode_scales", items, BLOCK_MAX, 0, job, stream);
+    return launch(device, "cen_encode_scales", items, BLOCK, job, stream);
 }
 
 cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
@@ -84,9 +111,7 @@ cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
     if (status || !job.rows) {
         return status;
     }
-    uint64_t octets = over(job.cols, 8), bytes = job.cols * (cen_dtype_bits(job.dtype) / 8);
-    uint32_t block = threads(octets);
-    /* A block makes the scales of its row, save of the only row: that is for all blocks. */
+    /* A team makes the scales of its row, save of the only row: that is for all. */
     bool in_row = codec->granularity == CEN_CODEC_GROUP ||
                   (codec->granularity == CEN_CODEC_ROW && job.rows > 1);
     if (in_row && !codec->scales_given) {
@@ -97,12 +122,20 @@ cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
     if (status) {
         return status;
     }
-    bool whole = (job.flags & CENI_CODEC_OWN_SCALES) && job.unit_cols == job.cols;
-    uint64_t items = whole ? job.rows : job.rows * over(octets, (uint64_t)STRETCH * block);
-    uint32_t shared = whole && bytes <= CENI_CODEC_SHARED ? (uint32_t)over(bytes, 16) * 16 : 0;
     job.sums = sums;
-    return launch(device, sums ? "cen_encode_sums" : "cen_encode", items, block, shared, &job,
-                  stream);
+    if ((job.flags & CENI_CODEC_SCALED) && job.unit_cols < job.cols && job.unit_cols % 8) {
+        uint64_t items = over(job.rows, CENI_CODEC_EACH_ROWS) * over(over(job.cols, 8), BLOCK);
+        return launch(device, sums ? "cen_encode_each_sums" : "cen_encode_each", items, BLOCK, &job,
+                      stream);
+    }
+    bool whole = in_row && !codec->scales_given && codec->granularity == CEN_CODEC_ROW;
+    uint64_t batch = job.dtype == CEN_FP32 ? CENI_CODEC_BATCH_WIDE : CENI_CODEC_BATCH;
+    join_rows(codec, &job);
+    const char *name = job.flags & CENI_CODEC_SPARSE ? "cen_encode_sparse"
+                       : sums                        ? "cen_encode_sums"
+                                                     : "cen_encode";
+    return launch_teams(device, name, batch,
+                        whole ? CENI_CODEC_TEAM_MAX : BLOCK, whole, &job, stream);
 }
 
 cen_status cen_codec_decode_async(cen_device *device, const cen_codec *codec,
@@ -114,7 +147,6 @@ cen_status cen_codec_decode_async(cen_device *device, const cen_codec *codec,
     if (status || !job.rows) {
         return status;
     }
-    uint64_t octets = over(job.cols, 8);
-    uint32_t block = threads(octets);
-    return launch(device, "cen_decode", job.rows * over(octets, block), block, 0, &job, stream);
+    join_rows(codec, &job);
+    return launch_teams(device, "cen_decode", CENI_CODEC_BATCH, BLOCK, false, &job, stream);
 }
