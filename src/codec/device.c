@@ -83,8 +83,13 @@ static cen_status make_scales(cen_device *device, ceni_codec_job *job, uint64_t 
     if (units == 1 && tiles > 1 && bytes >= 16) {
         job->extremes = at_most(tiles, CENI_CODEC_EXTREMES_MAX);
         job->extremes = at_most(bytes / 8, job->extremes);
+        ceni_codec_job flat = *job; /* rows without gaps are one */
+        if (job->stride == job->cols) {
+            flat.cols = flat.stride = job->rows * job->cols;
+            flat.rows = 1;
+        }
         cen_status status = launch(device, "cen_encode_extremes", job->extremes,
-                                   CENI_CODEC_TILE / 8, job, stream);
+                                   CENI_CODEC_TILE / 8, &flat, stream);
         return status ? status : launch(device, "cen_encode_scales", 1, BLOCK, job, stream);
     }
     uint64_t items =

@@ -531,20 +531,33 @@ __device__ range get_pair(const ceni_codec_job &job, uint64_t index) {
     return {__uint_as_float((uint32_t)bits), __uint_as_float((uint32_t)(bits >> 32))};
 }
 
-} // namespace codec
-
-extern "C" __global__ void cen_encode_extremes(ceni_codec_job job) {
-    using namespace codec;
+// Tiles of CENI_CODEC_TILE elements of a row, an octet a thread, of several tiles at once.
+template <bool WIDE> __device__ range extremes(const ceni_codec_job &job) {
+    constexpr int COUNT = batch<WIDE>(), BYTES = WIDE ? 32 : 16;
     uint64_t across = over(job.cols, CENI_CODEC_TILE), tiles = job.rows * across;
     range e = {0, 0};
-    for (uint64_t tile = blockIdx.x; tile < tiles; tile += job.extremes) {
-        uint64_t first = tile % across * (CENI_CODEC_TILE / EIGHT);
-        for (unsigned i = threadIdx.x; i < CENI_CODEC_TILE / EIGHT; i += blockDim.x) {
-            float x[EIGHT];
-            load8(job, place(job, tile / across, (first + i) * EIGHT), left_of(job, first + i), x);
-            widen(job, x, e);
+    for (uint64_t first = blockIdx.x; first < tiles; first += (uint64_t)COUNT * job.extremes) {
+        raw<WIDE> v[COUNT];
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            uint64_t tile = first + (uint64_t)i * job.extremes;
+            uint64_t row = job.rows == 1 ? 0 : tile / across;
+            uint64_t octet = (tile - row * across) * blockDim.x + threadIdx.x;
+            int n = tile < tiles ? left_of(job, octet) : 0;
+            fetch<WIDE>(place(job, row, 0) + octet * BYTES, n, v[i]);
         }
+        widen<WIDE, COUNT>(job, v, e);
     }
+    return e;
+}
+
+} // namespace codec
+
+// Blocks of CENI_CODEC_TILE / 8 threads.
+extern "C" __global__ void __launch_bounds__(CENI_CODEC_TILE / 8)
+cen_encode_extremes(ceni_codec_job job) {
+    using namespace codec;
+    range e = job.dtype == CEN_FP32 ? extremes<true>(job) : extremes<false>(job);
     e = over_block(job, e);
     if (threadIdx.x == 0 && blockIdx.x < job.extremes) {
         put_pair(job, blockIdx.x, e);
