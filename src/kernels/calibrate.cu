@@ -1,10 +1,15 @@
 // Counting a matrix for calibration, as calibrate.h says. A warp has a segment of a row, whose lanes
 // take eight neighbours at a time, or a segment of 32 columns, whose lanes take one column each.
 //
-// A block keeps the bins of 20 octaves in shared memory: those around the largest of what it sees
-// first. What lies elsewhere goes to the bins in global memory at once, so that the choice changes
-// the time and not the counts. Against contention neighbours of one bin are counted before they are
-// added, and for BF16, of whose bins only each fourth is used, the warps share out the other three.
+// A block keeps the bins of some octaves in shared memory, as many as fit below twice the largest of
+// what it sees first. What lies elsewhere goes to the bins in global memory at once, so that the choice
+// changes the time and not the counts.
+//
+// So that lanes do not wait for each other, neighbours have a copy of these bins each: 32 for BF16, of
+// whose bins only each fourth is used, and else 8. A word has two counts of 16 bits, of what is
+// positive and what is negative, so that BF16's extremes follow from the bins. Who counts sees what
+// was there before, and takes a word to global memory that is half full; until then each other
+// thread adds eight at most, which is far from the other half.
 
 #include <stdint.h>
 
@@ -13,17 +18,11 @@
 
 namespace calibrate {
 
-constexpr int WARP = CENI_CALIBRATE_LANES, RUN = CENI_CALIBRATE_RUN, WARPS = 8, AHEAD = 4;
-constexpr int OCTAVE = 23 - CENI_CALIBRATE_SHIFT, OCTAVES = 20, WINDOW = OCTAVES << OCTAVE;
+constexpr int WARP = CENI_CALIBRATE_LANES, RUN = CENI_CALIBRATE_RUN;
 constexpr uint32_t MAGNITUDE = 0x7FFFFFFFu, INFINITE = 0x7F800000u;
 constexpr unsigned ALL = 0xFFFFFFFFu;
 
 using word = unsigned long long;
-
-struct shared {
-    uint32_t bins[WINDOW];
-    uint32_t largest[WARPS];
-};
 
 struct seen {
     uint32_t nan, infinite, zeros, least, most;
@@ -56,106 +55,201 @@ __device__ uint32_t load(const ceni_calibrate_job &job, uint64_t row, uint64_t c
                                  : bits_of(job.dtype, *(const uint16_t *)at);
 }
 
-// The first n of eight neighbours.
-__device__ void load8(const ceni_calibrate_job &job, uint64_t row, uint64_t col, int n,
-                      uint32_t bits[RUN]) {
+// Eight neighbours as they lie: the first n, and 0 for the others.
+struct raw {
+    uint4 low, high; // the second only of FP32
+};
+
+__device__ raw fetch(const ceni_calibrate_job &job, uint64_t row, uint64_t col, int n) {
+    raw v = {};
     uint64_t at = place(job, row, col);
-    if (n < RUN || at % 16) {
-#pragma unroll
-        for (int k = 0; k < RUN; k++) {
-            bits[k] = k < n ? load(job, row, col + k) : 0;
+    if (n == RUN && at % 16 == 0) {
+        v.low = __ldg((const uint4 *)at);
+        if (job.dtype == CEN_FP32) {
+            v.high = __ldg((const uint4 *)at + 1);
         }
-    } else if (job.dtype == CEN_FP32) {
-        uint4 a = ((const uint4 *)at)[0], b = ((const uint4 *)at)[1];
-        bits[0] = a.x, bits[1] = a.y, bits[2] = a.z, bits[3] = a.w;
-        bits[4] = b.x, bits[5] = b.y, bits[6] = b.z, bits[7] = b.w;
-    } else {
-        uint4 v = *(const uint4 *)at;
-        uint32_t words[4] = {v.x, v.y, v.z, v.w};
+        return v;
+    }
+    uint32_t w[8] = {};
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            bits[2 * k] = bits_of(job.dtype, (uint16_t)words[k]);
-            bits[2 * k + 1] = bits_of(job.dtype, (uint16_t)(words[k] >> 16));
+    for (int k = 0; k < RUN; k++) {
+        if (k < n && job.dtype == CEN_FP32) {
+            w[k] = ((const uint32_t *)at)[k];
+        } else if (k < n) {
+            w[k / 2] |= (uint32_t)((const uint16_t *)at)[k] << k % 2 * 16;
         }
+    }
+    return {make_uint4(w[0], w[1], w[2], w[3]), make_uint4(w[4], w[5], w[6], w[7])};
+}
+
+__device__ void expand(const ceni_calibrate_job &job, const raw &v, uint32_t bits[RUN]) {
+    uint32_t w[4] = {v.low.x, v.low.y, v.low.z, v.low.w};
+    if (job.dtype == CEN_FP32) {
+        bits[0] = w[0], bits[1] = w[1], bits[2] = w[2], bits[3] = w[3];
+        bits[4] = v.high.x, bits[5] = v.high.y, bits[6] = v.high.z, bits[7] = v.high.w;
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        bits[2 * k] = bits_of(job.dtype, (uint16_t)w[k]);
+        bits[2 * k + 1] = bits_of(job.dtype, (uint16_t)(w[k] >> 16));
     }
 }
 
 // ---- bins ----
 
-class counter {
-  public:
-    __device__ counter(const ceni_calibrate_job &job, shared &local, uint32_t base)
-        : state(state_of(job)), bins(local.bins), base(base),
-          lane(job.dtype == CEN_BF16 ? threadIdx.x / WARP % 4 : 0) {}
+extern __shared__ uint32_t calibrate_window[];
 
-    __device__ void add(uint32_t bits, seen &to) {
-        uint32_t size = bits & MAGNITUDE, key = ceni_calibrate_key(bits);
+__device__ void add_key(uint32_t bits, seen &to) {
+    uint32_t key = ceni_calibrate_key(bits);
+    to.least = max(to.least, ~key);
+    to.most = max(to.most, key);
+}
+
+class window {
+  public:
+    __device__ window(const ceni_calibrate_job &job, uint32_t low)
+        : job(job), low(low), wide(job.octaves << 23), bf16(job.dtype == CEN_BF16),
+          mask(bf16 ? ~127u : ~31u), copy(threadIdx.x * 4 & ~mask) {}
+
+    // Counts the first n of eight, behind which are zeros. `extremes`: they will be asked for these,
+    // not for all only. All eight add, be it nothing, so that none waits for the one before.
+    template <bool extremes>
+    __device__ void add(const uint32_t bits[RUN], int n, seen &to, seen &all) {
+        uint32_t before[RUN], out = 0;
+#pragma unroll
+        for (int k = 0; k < RUN; k++) {
+            uint32_t beyond = (bits[k] & MAGNITUDE) - low, one = (int)bits[k] < 0 ? 1u << 16 : 1u;
+            bool in = beyond < wide;
+            before[k] = atomicAdd(word_at(in ? beyond : 0), in ? one : 0);
+            out |= in ? 0 : 1u << k;
+        }
+        if (extremes || !bf16) {
+            add_extremes(bits, out, to);
+        }
+        uint32_t any = 0;
+#pragma unroll
+        for (int k = 0; k < RUN; k++) {
+            any |= before[k];
+        }
+        if (any & 0x80008000u) {
+            empty(bits, all);
+        }
+        out &= (1u << n) - 1;
+        if (out) {
+#pragma unroll
+            for (int k = 0; k < RUN; k++) {
+                if (out >> k & 1) {
+                    add_out(bits[k], to);
+                }
+            }
+        }
+    }
+
+    // What is still here to global memory. By whole blocks.
+    __device__ void close(seen &to) {
+        uint32_t copies = bf16 ? 32 : 8, bins = (wide >> 11) / copies;
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < bins; i += blockDim.x) {
+            uint32_t positive = 0, negative = 0;
+            for (uint32_t c = 0; c < copies; c++) { // each lane begins with another bank
+                uint32_t n = calibrate_window[i * copies + (c + threadIdx.x) % copies];
+                positive += n & 0xFFFFu;
+                negative += n >> 16;
+            }
+            take(low + (i * copies << 11), positive, negative, to);
+        }
+    }
+
+  private:
+    // Words are 2^11 of a magnitude apart, all copies of a bin side by side.
+    __device__ uint32_t *word_at(uint32_t beyond) const {
+        return calibrate_window + ((beyond >> 9 & mask) | copy) / 4;
+    }
+
+    __device__ void put(uint32_t size, uint32_t count) const {
+        if (count) {
+            atomicAdd((word *)&state_of(job)->bins[size >> CENI_CALIBRATE_SHIFT], (word)count);
+        }
+    }
+
+    // Counts of a bin, and of BF16 its elements, which are all the same but for their signs.
+    __device__ void take(uint32_t size, uint32_t positive, uint32_t negative, seen &to) const {
+        put(size, positive + negative);
+        if (bf16 && positive) {
+            add_key(size, to);
+        }
+        if (bf16 && negative) {
+            add_key(size | ~MAGNITUDE, to);
+        }
+    }
+
+    __device__ void empty(const uint32_t bits[RUN], seen &all) const {
+#pragma unroll 1
+        for (int k = 0; k < RUN; k++) {
+            uint32_t size = MAGNITUDE;
+#pragma unroll
+            for (int i = 0; i < RUN; i++) {
+                size = i == k ? bits[i] & MAGNITUDE : size;
+            }
+            if (size - low < wide) {
+                uint32_t n = atomicExch(word_at(size - low), 0u);
+                take(size, n & 0xFFFFu, n >> 16, all);
+            }
+        }
+    }
+
+    // Of those that are not out, which are neither 0 nor beyond all numbers.
+    __device__ void add_extremes(const uint32_t bits[RUN], uint32_t out, seen &to) const {
+        float least = __uint_as_float(INFINITE), most = -least;
+#pragma unroll
+        for (int k = 0; k < RUN; k++) {
+            float x = __uint_as_float(bits[k]);
+            least = out >> k & 1 ? least : fminf(least, x);
+            most = out >> k & 1 ? most : fmaxf(most, x);
+        }
+        if (least <= most) {
+            to.least = max(to.least, ~ceni_calibrate_key(__float_as_uint(least)));
+            to.most = max(to.most, ceni_calibrate_key(__float_as_uint(most)));
+        }
+    }
+
+    __device__ void add_out(uint32_t bits, seen &to) const {
+        uint32_t size = bits & MAGNITUDE;
         if (size >= INFINITE) {
             to.nan += size > INFINITE;
             to.infinite += size == INFINITE;
             return;
         }
-        to.least = max(to.least, ~key);
-        to.most = max(to.most, key);
-        if (!size) {
-            to.zeros++;
-            return;
-        }
-        uint32_t bin = size >> CENI_CALIBRATE_SHIFT;
-        if (bin != last) {
-            put();
-            last = bin;
-        }
-        run++;
+        add_key(bits, to);
+        to.zeros += !size;
+        put(size, size != 0);
     }
 
-    // What is still with this thread.
-    __device__ void put() {
-        uint32_t at = last - base;
-        if (run && at < WINDOW) {
-            atomicAdd(&bins[at | lane], run);
-        } else if (run) {
-            atomicAdd((word *)&state->bins[last], (word)run);
-        }
-        run = 0;
-    }
-
-  private:
-    ceni_calibrate_state *state;
-    uint32_t *bins;
-    uint32_t base, lane, last = 0, run = 0;
+    const ceni_calibrate_job &job;
+    const uint32_t low, wide;
+    const bool bf16;
+    const uint32_t mask, copy;
 };
 
-// The first bin of the window: two octaves above the largest of `bits` in the block, and the rest
-// below. The bins are cleared.
-__device__ uint32_t open_window(shared &local, uint32_t bits) {
+// Where the window begins: so that it ends an octave above the largest of `bits` in the block, with
+// normal numbers. Its words are cleared.
+__device__ uint32_t open_window(const ceni_calibrate_job &job, uint32_t bits) {
+    __shared__ uint32_t largest[32];
     uint32_t size = bits & MAGNITUDE;
     size = __reduce_max_sync(ALL, size < INFINITE ? size : 0);
     if (threadIdx.x % WARP == 0) {
-        local.largest[threadIdx.x / WARP] = size;
+        largest[threadIdx.x / WARP] = size;
     }
-    for (int i = threadIdx.x; i < WINDOW; i += blockDim.x) {
-        local.bins[i] = 0;
-    }
-    __syncthreads();
-    for (int i = 0; i < (int)blockDim.x / WARP; i++) {
-        size = max(size, local.largest[i]);
-    }
-    uint32_t top = (size ? size >> 23 : 127) + 3;
-    return top > OCTAVES ? (top - OCTAVES) << OCTAVE : 0;
-}
-
-__device__ void flush(const ceni_calibrate_job &job, shared &local, uint32_t base) {
-    uint32_t mask = job.dtype == CEN_BF16 ? ~3u : ~0u;
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < WINDOW; i += blockDim.x) {
-        uint32_t n = local.bins[i];
-        if (n) {
-            atomicAdd((word *)&state_of(job)->bins[(base + i) & mask], (word)n);
-            local.bins[i] = 0;
-        }
+    for (uint32_t i = threadIdx.x; i < job.octaves << 12; i += blockDim.x) {
+        calibrate_window[i] = 0;
     }
     __syncthreads();
+    for (unsigned i = 0; i < blockDim.x / WARP; i++) {
+        size = max(size, largest[i]);
+    }
+    uint32_t end = min((size ? size >> 23 : 127) + 2, 255u);
+    return (end > job.octaves ? end - job.octaves : 1) << 23;
 }
 
 // ---- segments ----
@@ -201,23 +295,30 @@ __device__ void add_moments(uint32_t bits, double &sum, double &sum2) {
 }
 
 template <bool channels>
-__device__ void row_segment(const ceni_calibrate_job &job, uint64_t unit, counter &count,
-                            seen &all) {
-    uint64_t row = unit / job.segments, segment = unit % job.segments;
+__device__ void row_segment(const ceni_calibrate_job &job, uint64_t unit, window &bins, seen &all) {
+    uint64_t row = job.rows == 1 ? 0 : unit / job.segments, segment = unit - row * job.segments;
     uint64_t first = segment * job.segment, end = lesser(job.cols, first + job.segment);
+    uint64_t col = first + threadIdx.x % WARP * RUN;
     seen here = {};
     double sum = 0, sum2 = 0;
-    for (uint64_t col = first + threadIdx.x % WARP * RUN; col < end; col += WARP * RUN) {
+    raw next = {};
+    if (col < end) {
+        next = fetch(job, row, col, (int)lesser(RUN, end - col));
+    }
+    for (; col < end; col += WARP * RUN) { // one step ahead
         uint32_t bits[RUN];
         int n = (int)lesser(RUN, end - col);
-        load8(job, row, col, n, bits);
+        raw v = next;
+        if (col + WARP * RUN < end) {
+            uint64_t at = col + WARP * RUN;
+            next = fetch(job, row, at, (int)lesser(RUN, end - at));
+        }
+        expand(job, v, bits);
+        bins.add<channels>(bits, n, here, all);
+        if (channels) {
 #pragma unroll
-        for (int k = 0; k < RUN; k++) {
-            if (k < n) {
-                count.add(bits[k], here);
-                if (channels) {
-                    add_moments(bits[k], sum, sum2);
-                }
+            for (int k = 0; k < RUN; k++) { // places behind the n-th are 0
+                add_moments(bits[k], sum, sum2);
             }
         }
     }
@@ -233,7 +334,7 @@ __device__ void row_segment(const ceni_calibrate_job &job, uint64_t unit, counte
     }
 }
 
-__device__ void column_segment(const ceni_calibrate_job &job, uint64_t unit, counter &count,
+__device__ void column_segment(const ceni_calibrate_job &job, uint64_t unit, window &bins,
                                seen &all) {
     uint64_t strips = (job.cols + WARP - 1) / WARP;
     uint64_t col = unit % strips * WARP + threadIdx.x % WARP, segment = unit / strips;
@@ -243,31 +344,30 @@ __device__ void column_segment(const ceni_calibrate_job &job, uint64_t unit, cou
     }
     seen here = {};
     double sum = 0, sum2 = 0;
-    for (uint64_t row = first; row < end; row += AHEAD) {
-        uint32_t bits[AHEAD];
+    for (uint64_t row = first; row < end; row += RUN) {
+        uint32_t bits[RUN];
+        int n = (int)lesser(RUN, end - row);
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
-            bits[k] = row + k < end ? load(job, row + k, col) : 0;
+        for (int k = 0; k < RUN; k++) {
+            bits[k] = k < n ? load(job, row + k, col) : 0;
         }
+        bins.add<true>(bits, n, here, all);
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
-            if (row + k < end) {
-                count.add(bits[k], here);
-                add_moments(bits[k], sum, sum2);
-            }
+        for (int k = 0; k < RUN; k++) {
+            add_moments(bits[k], sum, sum2);
         }
     }
     join(all, here);
     store_part(job, col, segment, here, sum, sum2);
 }
 
-__device__ void run_unit(const ceni_calibrate_job &job, uint64_t unit, counter &count, seen &all) {
+__device__ void run_unit(const ceni_calibrate_job &job, uint64_t unit, window &bins, seen &all) {
     if (job.axis == CENI_CALIBRATE_COLUMNS) {
-        column_segment(job, unit, count, all);
+        column_segment(job, unit, bins, all);
     } else if (job.axis == CENI_CALIBRATE_ROWS) {
-        row_segment<true>(job, unit, count, all);
+        row_segment<true>(job, unit, bins, all);
     } else {
-        row_segment<false>(job, unit, count, all);
+        row_segment<false>(job, unit, bins, all);
     }
 }
 
@@ -301,32 +401,19 @@ __device__ void finish(const ceni_calibrate_job &job, const seen &all) {
 
 } // namespace calibrate
 
-// Blocks of whole warps, at most WARPS of them.
-extern "C" __global__ void __launch_bounds__(256) cen_calibrate(ceni_calibrate_job job) {
+extern "C" __global__ void __launch_bounds__(CENI_CALIBRATE_BLOCK)
+cen_calibrate(ceni_calibrate_job job) {
     using namespace calibrate;
-    __shared__ shared local;
     uint64_t strips = (job.cols + WARP - 1) / WARP, warps = blockDim.x / WARP;
     uint64_t units = (job.axis == CENI_CALIBRATE_COLUMNS ? strips : job.rows) * job.segments;
     uint64_t unit = blockIdx.x * warps + threadIdx.x / WARP;
-    uint64_t width = job.axis == CENI_CALIBRATE_COLUMNS ? WARP : 1, held = 0;
-    uint32_t base = open_window(local, sample(job, unit, units));
-    counter count(job, local, base);
+    window bins(job, open_window(job, sample(job, unit, units)));
     seen all = {};
-    for (uint64_t first = blockIdx.x * warps; first < units; first += gridDim.x * warps) {
-        if (unit < units) {
-            run_unit(job, unit, count, all);
-        }
+    for (; unit < units; unit += gridDim.x * warps) {
+        run_unit(job, unit, bins, all);
         __syncwarp();
-        unit += gridDim.x * warps;
-        held += warps * width * job.segment;
-        if (held >> 31) { // the bins here have 32 bits
-            count.put();
-            flush(job, local, base);
-            held = 0;
-        }
     }
-    count.put();
-    flush(job, local, base);
+    bins.close(all);
     finish(job, all);
 }
 
