@@ -9,7 +9,7 @@
 
 namespace precision {
 
-constexpr int WARP = 32, EACH = CENI_ADAMW_BLOCK / WARP, CHUNK = 4096;
+constexpr int WARP = 32, EACH = CENI_ADAMW_BLOCK / WARP, CHUNK = 8192, AHEAD = 4;
 constexpr unsigned ALL = 0xFFFFFFFFu;
 
 using word = unsigned long long;
@@ -62,19 +62,54 @@ __device__ uint64_t tensor_of(const ceni_scaler_tensor *table, uint64_t tensors,
     return low;
 }
 
-// Of 16-bit elements two at a time, where they lie so.
-__device__ bool check_pairs(const ceni_scaler_tensor &t, uint64_t at, uint64_t n, float inverse,
-                            bool unscale) {
+// Elements of a vector, as `w` has them, that are not finite make `good` false; with `unscale` all
+// are multiplied.
+__device__ void check_vector(uint32_t dtype, uint32_t w[4], float inverse, bool unscale,
+                             bool &good) {
+    uint32_t infinite = dtype == CEN_FP16 ? 0x7C00u : 0x7F80u;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        if (dtype == CEN_FP32) {
+            good = good && ceni_exact_finite(__uint_as_float(w[k]));
+        } else {
+            good = good && (w[k] & infinite) != infinite && (w[k] >> 16 & infinite) != infinite;
+        }
+    }
+    if (!unscale) {
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        if (dtype == CEN_FP32) {
+            w[k] = __float_as_uint(__fmul_rn(__uint_as_float(w[k]), inverse));
+        } else {
+            float a = of_half(dtype, (uint16_t)w[k]), b = of_half(dtype, (uint16_t)(w[k] >> 16));
+            w[k] = to_half(dtype, __fmul_rn(a, inverse)) |
+                   (uint32_t)to_half(dtype, __fmul_rn(b, inverse)) << 16;
+        }
+    }
+}
+
+// Vectors of 16 bytes, several of which are on their way at once.
+__device__ bool check_vectors(uint32_t dtype, uint64_t from, unsigned count, float inverse,
+                              bool unscale) {
     bool good = true;
-    uint32_t *pairs = (uint32_t *)(t.data + at * 2);
-    uint32_t infinite = t.dtype == CEN_FP16 ? 0x7C00u : 0x7F80u;
-    for (uint64_t i = threadIdx.x; i < n / 2; i += blockDim.x) {
-        uint32_t both = pairs[i];
-        good = good && (both & infinite) != infinite && (both >> 16 & infinite) != infinite;
-        if (unscale) {
-            float a = of_half(t.dtype, (uint16_t)both), b = of_half(t.dtype, both >> 16);
-            pairs[i] = to_half(t.dtype, __fmul_rn(a, inverse)) |
-                       (uint32_t)to_half(t.dtype, __fmul_rn(b, inverse)) << 16;
+    uint4 *vectors = (uint4 *)from;
+    for (unsigned first = threadIdx.x; first < count; first += AHEAD * blockDim.x) {
+        uint4 v[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            unsigned at = first + i * blockDim.x;
+            v[i] = at < count ? vectors[at] : make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            unsigned at = first + i * blockDim.x;
+            uint32_t w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+            check_vector(dtype, w, inverse, unscale, good);
+            if (unscale && at < count) {
+                vectors[at] = make_uint4(w[0], w[1], w[2], w[3]);
+            }
         }
     }
     return good;
@@ -84,11 +119,13 @@ __device__ bool check_chunk(const ceni_scaler_tensor &t, uint64_t chunk, float i
                             bool unscale) {
     uint64_t row = chunk / t.chunks_across, col = chunk % t.chunks_across * CENI_SCALER_CHUNK;
     uint64_t at = row * t.stride + col, n = t.cols - col, done = 0;
+    uint64_t from = t.data + at * (t.dtype == CEN_FP32 ? 4 : 2);
+    unsigned each = t.dtype == CEN_FP32 ? 4 : 8;
     n = n < CENI_SCALER_CHUNK ? n : CENI_SCALER_CHUNK;
     bool good = true;
-    if (t.dtype != CEN_FP32 && (t.data + at * 2) % 4 == 0) {
-        good = check_pairs(t, at, n, inverse, unscale);
-        done = n / 2 * 2;
+    if (from % 16 == 0) {
+        good = check_vectors(t.dtype, from, (unsigned)n / each, inverse, unscale);
+        done = n / each * each;
     }
     for (uint64_t i = done + threadIdx.x; i < n; i += blockDim.x) {
         float x = load(t.data, t.dtype, at + i);
@@ -98,6 +135,34 @@ __device__ bool check_chunk(const ceni_scaler_tensor &t, uint64_t chunk, float i
         }
     }
     return good;
+}
+
+// ---- FP8 ----
+
+// The largest magnitude in so many vectors of 16 bytes, as the bits of a float.
+__device__ uint32_t most_of(uint32_t dtype, uint64_t from, unsigned count) {
+    uint32_t most = 0, mask = dtype == CEN_FP32 ? 0x7FFFFFFFu : 0x7FFF7FFFu;
+    const uint4 *vectors = (const uint4 *)from;
+    for (unsigned first = threadIdx.x; first < count; first += AHEAD * blockDim.x) {
+        uint4 v[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            unsigned at = first + i * blockDim.x;
+            v[i] = at < count ? __ldg(vectors + at) : make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            const uint32_t w[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                uint32_t size = w[k] & mask;
+                most = dtype == CEN_FP32 ? max(most, size) : __vmaxu2(most, size);
+            }
+        }
+    }
+    return dtype == CEN_FP32
+               ? most
+               : __float_as_uint(of_half(dtype, (uint16_t)max(most & 0xFFFFu, most >> 16)));
 }
 
 // ---- AdamW ----
@@ -202,13 +267,17 @@ extern "C" __global__ void __launch_bounds__(256) cen_scaler_update(ceni_scaler_
 extern "C" __global__ void __launch_bounds__(256) cen_fp8_amax(ceni_fp8_job job) {
     using namespace precision;
     uint32_t most = 0;
-    uint64_t across = (job.cols + CHUNK - 1) / CHUNK;
+    uint64_t across = (job.cols + CHUNK - 1) / CHUNK, bytes = job.dtype == CEN_FP32 ? 4 : 2;
     for (uint64_t chunk = blockIdx.x; chunk < job.rows * across; chunk += gridDim.x) {
-        uint64_t row = chunk / across, col = chunk % across * CHUNK;
-        uint64_t end = col + CHUNK < job.cols ? col + CHUNK : job.cols;
-#pragma unroll 8
-        for (uint64_t i = col + threadIdx.x; i < end; i += blockDim.x) {
-            float x = load(job.matrix, job.dtype, row * job.stride + i);
+        uint64_t row = job.rows == 1 ? 0 : chunk / across, col = (chunk - row * across) * CHUNK;
+        unsigned n = (unsigned)(job.cols - col < CHUNK ? job.cols - col : CHUNK), done = 0;
+        uint64_t at = row * job.stride + col, from = job.matrix + at * bytes;
+        if (from % 16 == 0) {
+            most = max(most, most_of(job.dtype, from, n * (unsigned)bytes / 16));
+            done = n * (unsigned)bytes / 16 * 16 / (unsigned)bytes;
+        }
+        for (unsigned i = done + threadIdx.x; i < n; i += blockDim.x) {
+            float x = load(job.matrix, job.dtype, at + i);
             most = max(most, __float_as_uint(x) & 0x7FFFFFFFu);
         }
     }
