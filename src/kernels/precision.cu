@@ -171,62 +171,153 @@ __device__ float meet(float size) { // of sizes, whose bits are ordered as they 
     return __uint_as_float(__reduce_max_sync(ALL, __float_as_uint(size)));
 }
 
-__device__ void step_param(const ceni_adamw_job &job, const ceni_adamw_clock &clock, uint64_t row,
-                           uint64_t col, const ceni_adamw_element &e) {
-    uint64_t at = row * job.param_stride + col, in_master = row * job.master_stride + col;
-    float p = job.master ? load(job.master, CEN_FP32, in_master)
-                         : load(job.param, job.param_dtype, at);
-    p = ceni_adamw_param(&job, &clock, p, &e);
-    if (job.master) {
-        store(job.master, CEN_FP32, in_master, p);
+// Eight neighbours of a block: a lane's.
+struct octet {
+    uint64_t m, v; // codes, a byte each
+    float g[EACH], p[EACH];
+};
+
+__device__ uint64_t load_codes(uint64_t from, int n) {
+    if (n == EACH && from % 8 == 0) {
+        return *(const uint64_t *)from;
     }
-    store(job.param, job.param_dtype, at, p);
+    uint64_t codes = 0;
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        codes |= k < n ? (uint64_t)((const uint8_t *)from)[k] << 8 * k : 0;
+    }
+    return codes;
+}
+
+__device__ void store_codes(uint64_t to, int n, uint64_t codes) {
+    if (n == EACH && to % 8 == 0) {
+        *(uint64_t *)to = codes;
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        if (k < n) {
+            ((uint8_t *)to)[k] = (uint8_t)(codes >> 8 * k);
+        }
+    }
+}
+
+// Where element `at` of all lies in a matrix.
+__device__ uint64_t place(const ceni_adamw_job &job, uint64_t stride, uint64_t at) {
+    return job.rows == 1 ? at : at / job.cols * stride + at % job.cols;
+}
+
+// The first n of eight from element `at` on, of one row if they lie as vectors.
+__device__ void load_eight(const ceni_adamw_job &job, uint64_t base, uint32_t dtype,
+                           uint64_t stride, uint64_t at, int n, float x[EACH]) {
+    uint64_t from = base + at * (dtype == CEN_FP32 ? 4 : 2);
+    if (n < EACH || job.rows > 1 || from % 16) {
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            x[k] = k < n ? load(base, dtype, place(job, stride, at + k)) : 0.0f;
+        }
+        return;
+    }
+    uint4 a = *(const uint4 *)from;
+    uint32_t w[4] = {a.x, a.y, a.z, a.w};
+    if (dtype == CEN_FP32) {
+        float4 b = ((const float4 *)from)[1];
+        x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        if (dtype == CEN_FP32) {
+            x[k] = __uint_as_float(w[k]);
+        } else {
+            x[2 * k] = of_half(dtype, (uint16_t)w[k]);
+            x[2 * k + 1] = of_half(dtype, (uint16_t)(w[k] >> 16));
+        }
+    }
+}
+
+// Those of a set of bits.
+__device__ void store_eight(const ceni_adamw_job &job, uint64_t base, uint32_t dtype,
+                            uint64_t stride, uint64_t at, unsigned set, const float x[EACH]) {
+    uint64_t to = base + at * (dtype == CEN_FP32 ? 4 : 2);
+    if (set != 255 || job.rows > 1 || to % 16) {
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            if (set >> k & 1) {
+                store(base, dtype, place(job, stride, at + k), x[k]);
+            }
+        }
+    } else if (dtype == CEN_FP32) {
+        ((float4 *)to)[0] = make_float4(x[0], x[1], x[2], x[3]);
+        ((float4 *)to)[1] = make_float4(x[4], x[5], x[6], x[7]);
+    } else {
+        uint32_t w[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            w[k] = to_half(dtype, x[2 * k]) | (uint32_t)to_half(dtype, x[2 * k + 1]) << 16;
+        }
+        *(uint4 *)to = make_uint4(w[0], w[1], w[2], w[3]);
+    }
+}
+
+// Everything is asked of memory before anything is computed.
+__device__ void load_octet(const ceni_adamw_job &job, uint64_t at, int n, octet &o) {
+    o.m = load_codes(job.m + at, n);
+    o.v = load_codes(job.v + at, n);
+    load_eight(job, job.grad, job.grad_dtype, job.grad_stride, at, n, o.g);
+    if (job.master) {
+        load_eight(job, job.master, CEN_FP32, job.master_stride, at, n, o.p);
+    } else {
+        load_eight(job, job.param, job.param_dtype, job.param_stride, at, n, o.p);
+    }
 }
 
 __device__ void step_block(const ceni_adamw_job &job, const ceni_adamw_clock &clock, uint64_t block,
                            uint32_t &nonfinite) {
     float *m_scale = (float *)job.m_scales + block, *v_scale = (float *)job.v_scales + block;
-    uint8_t *m = (uint8_t *)job.m, *v = (uint8_t *)job.v;
-    uint64_t first = block * CENI_ADAMW_BLOCK, count = job.rows * job.cols;
+    uint64_t at = block * CENI_ADAMW_BLOCK + threadIdx.x % WARP * EACH;
+    uint64_t count = job.rows * job.cols;
+    int n = at >= count ? 0 : count - at < EACH ? (int)(count - at) : EACH;
     float old_m = ceni_moment_scale(*m_scale, 4), old_v = ceni_moment_scale(*v_scale, 5);
     float most_m = 0, most_v = 0;
+    unsigned stepped = 0;
     ceni_adamw_element e[EACH];
+    octet o;
+    load_octet(job, at, n, o);
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
-        uint64_t at = first + k * WARP + threadIdx.x % WARP;
-        e[k] = {0, 0};
-        if (at < count) {
-            uint64_t row = at / job.cols, col = at % job.cols;
-            uint32_t code = m[at];
-            float size = ceni_moment_of(code & 127u, old_m, 4);
-            e[k].m = code >> 7 ? -size : size;
-            e[k].v = ceni_moment_of(v[at], old_v, 5);
-            float g = __fmul_rn(load(job.grad, job.grad_dtype, row * job.grad_stride + col),
-                                clock.unscale);
-            if (ceni_exact_finite(g)) {
-                ceni_adamw_moments(&job, g, &e[k]);
-                step_param(job, clock, row, col, e[k]);
-            } else {
-                nonfinite++;
-            }
+        uint32_t code = (uint32_t)(o.m >> 8 * k) & 255u;
+        float size = ceni_moment_of(code & 127u, old_m, 4);
+        e[k].m = code >> 7 ? -size : size;
+        e[k].v = ceni_moment_of((uint32_t)(o.v >> 8 * k) & 255u, old_v, 5);
+        float g = __fmul_rn(o.g[k], clock.unscale);
+        bool finite = ceni_exact_finite(g);
+        if (k < n && finite) {
+            ceni_adamw_moments(&job, g, &e[k]);
+            o.p[k] = ceni_adamw_param(&job, &clock, o.p[k], &e[k]);
+            stepped |= 1u << k;
         }
-        most_m = fmaxf(most_m, fabsf(e[k].m));
-        most_v = fmaxf(most_v, e[k].v);
+        nonfinite += k < n && !finite;
+        most_m = k < n ? fmaxf(most_m, fabsf(e[k].m)) : most_m;
+        most_v = k < n ? fmaxf(most_v, e[k].v) : most_v;
     }
+    if (job.master) {
+        store_eight(job, job.master, CEN_FP32, job.master_stride, at, stepped, o.p);
+    }
+    store_eight(job, job.param, job.param_dtype, job.param_stride, at, stepped, o.p);
     most_m = meet(most_m);
     most_v = meet(most_v);
     float new_m = ceni_moment_scale(most_m, 4), new_v = ceni_moment_scale(most_v, 5);
+    uint64_t m = 0, v = 0;
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
-        uint64_t at = first + k * WARP + threadIdx.x % WARP;
-        if (at < count) {
-            uint64_t noise = ceni_adamw_noise(clock.steps, at);
-            uint32_t low = noise & 0xFFFFFu, high = noise >> 20 & 0xFFFFFu;
-            uint32_t code = ceni_moment_code(fabsf(e[k].m), new_m, 4, low);
-            m[at] = (uint8_t)(code | (e[k].m < 0 ? 128u : 0));
-            v[at] = (uint8_t)ceni_moment_code(e[k].v, new_v, 5, high);
-        }
+        uint64_t noise = ceni_adamw_noise(clock.steps, at + k);
+        uint32_t low = noise & 0xFFFFFu, high = noise >> 20 & 0xFFFFFu;
+        uint32_t code = ceni_moment_code(fabsf(e[k].m), new_m, 4, low);
+        m |= (uint64_t)(code | (e[k].m < 0 ? 128u : 0)) << 8 * k;
+        v |= (uint64_t)ceni_moment_code(e[k].v, new_v, 5, high) << 8 * k;
     }
+    store_codes(job.m + at, n, m);
+    store_codes(job.v + at, n, v);
     __syncwarp(); // all lanes have read the old scales
     if (threadIdx.x % WARP == 0) {
         *m_scale = most_m;
@@ -302,7 +393,7 @@ extern "C" __global__ void cen_adamw_begin(ceni_adamw_job job) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) cen_adamw_step(ceni_adamw_job job) {
+extern "C" __global__ void __launch_bounds__(256, 3) cen_adamw_step(ceni_adamw_job job) {
     using namespace precision;
     ceni_adamw_clock clock = *(const ceni_adamw_clock *)job.clock;
     uint64_t blocks = (job.rows * job.cols + CENI_ADAMW_BLOCK - 1) / CENI_ADAMW_BLOCK;
