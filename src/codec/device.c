@@ -139,8 +139,8 @@ cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
     const char *name = job.flags & CENI_CODEC_SPARSE ? "cen_encode_sparse"
                        : sums                        ? "cen_encode_sums"
                                                      : "cen_encode";
-    return launch_teams(device, name, batch,
-                        whole ? CENI_CODEC_TEAM_MAX : BLOCK, whole, &job, stream);
+    return launch_teams(device, name, batch, whole ? CENI_CODEC_TEAM_MAX : BLOCK, whole, &job,
+                        stream);
 }
 
 cen_status cen_codec_decode_async(cen_device *device, const cen_codec *codec,

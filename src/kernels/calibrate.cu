@@ -1,12 +1,13 @@
-// Counting a matrix for calibration, as calibrate.h says. A warp has a segment of a row, whose lanes
-// take eight neighbours at a time, or a segment of 32 columns, whose lanes take one column each.
+// Counting a matrix for calibration, as calibrate.h says. A warp has a segment of a row, whose
+// lanes take eight neighbours at a time, or a segment of 32 columns, whose lanes take one column
+// each.
 //
-// A block keeps the bins of some octaves in shared memory, as many as fit below twice the largest of
-// what it sees first. What lies elsewhere goes to the bins in global memory at once, so that the choice
-// changes the time and not the counts.
+// A block keeps the bins of some octaves in shared memory, as many as fit below twice the largest
+// of what it sees first. What lies elsewhere goes to the bins in global memory at once, so that the
+// choice changes the time and not the counts.
 //
-// So that lanes do not wait for each other, neighbours have a copy of these bins each: 32 for BF16, of
-// whose bins only each fourth is used, and else 8. A word has two counts of 16 bits, of what is
+// So that lanes do not wait for each other, neighbours have a copy of these bins each: 32 for BF16,
+// of whose bins only each fourth is used, and else 8. A word has two counts of 16 bits, of what is
 // positive and what is negative, so that BF16's extremes follow from the bins. Who counts sees what
 // was there before, and takes a word to global memory that is half full; until then each other
 // thread adds eight at most, which is far from the other half.
@@ -110,10 +111,11 @@ class window {
   public:
     __device__ window(const ceni_calibrate_job &job, uint32_t low)
         : job(job), low(low), wide(job.octaves << 23), bf16(job.dtype == CEN_BF16),
-          mask(bf16 ? ~127u : ~31u), copy(threadIdx.x * 4 & ~mask) {}
+          mask(bf16 ? ~127u : ~31u), copy(threadIdx.x * 4 & ~mask) {
+    }
 
-    // Counts the first n of eight, behind which are zeros. `extremes`: they will be asked for these,
-    // not for all only. All eight add, be it nothing, so that none waits for the one before.
+    // Counts the first n of eight, behind which are zeros. `extremes`: they will be asked for
+    // these, not for all only. All eight add, be it nothing, so that none waits for the one before.
     template <bool extremes>
     __device__ void add(const uint32_t bits[RUN], int n, seen &to, seen &all) {
         uint32_t before[RUN], out = 0;
@@ -379,8 +381,8 @@ __device__ uint32_t sample(const ceni_calibrate_job &job, uint64_t unit, uint64_
     bool columns = job.axis == CENI_CALIBRATE_COLUMNS;
     uint64_t strips = (job.cols + WARP - 1) / WARP, lane = threadIdx.x % WARP;
     uint64_t row = columns ? unit / strips * job.segment : unit / job.segments;
-    uint64_t col = columns ? unit % strips * WARP + lane
-                           : unit % job.segments * job.segment + lane * RUN;
+    uint64_t col =
+        columns ? unit % strips * WARP + lane : unit % job.segments * job.segment + lane * RUN;
     return col < job.cols ? load(job, row, col) : 0;
 }
 
@@ -402,7 +404,7 @@ __device__ void finish(const ceni_calibrate_job &job, const seen &all) {
 } // namespace calibrate
 
 extern "C" __global__ void __launch_bounds__(CENI_CALIBRATE_BLOCK)
-cen_calibrate(ceni_calibrate_job job) {
+    cen_calibrate(ceni_calibrate_job job) {
     using namespace calibrate;
     uint64_t strips = (job.cols + WARP - 1) / WARP, warps = blockDim.x / WARP;
     uint64_t units = (job.axis == CENI_CALIBRATE_COLUMNS ? strips : job.rows) * job.segments;

@@ -1,13 +1,13 @@
-// Encoding and decoding, as codec.h says. A thread has eight neighbours of a row at a time, an octet,
-// as a vector where they are aligned and one by one where not (codec_device.cuh), and several octets
-// are on their way from memory at once. What a job asks for is the same for a whole launch, so
-// branches on it do not diverge.
+// Encoding and decoding, as codec.h says. A thread has eight neighbours of a row at a time, an
+// octet, as a vector where they are aligned and one by one where not (codec_device.cuh), and
+// several octets are on their way from memory at once. What a job asks for is the same for a whole
+// launch, so branches on it do not diverge.
 //
-// A team has a row or a stretch of it: a block, or where rows are short a warp. A row whose scale is
-// to be made stays in registers until it is known, so that it is read once; what is longer than a
-// team holds is read again, from the cache.
+// A team has a row or a stretch of it: a block, or where rows are short a warp. A row whose scale
+// is to be made stays in registers until it is known, so that it is read once; what is longer than
+// a team holds is read again, from the cache.
 
-#include "kernels/codec_device.cuh"
+#include "kernels/codec_scales.cuh"
 #include "kernels/codec_tally.cuh"
 
 namespace codec {
@@ -167,8 +167,7 @@ __device__ scale row_scale(const ceni_codec_job &job, uint64_t row, uint64_t bas
         fetch_batch<WIDE>(job, base, at + lane, job.team, more);
         widen<WIDE, COUNT>(job, more, e);
     }
-    scale made =
-        scale_of(job, job.team == WARP ? over_lanes(job, e, WARP) : over_block(job, e));
+    scale made = scale_of(job, job.team == WARP ? over_lanes(job, e, WARP) : over_block(job, e));
     if (lane == 0) {
         write_scale(job, row, made);
     }
@@ -276,8 +275,8 @@ __device__ void encode_stretch(const ceni_codec_job &job, uint64_t row, uint64_t
     }
 }
 
-// A stretch of `count` rows, where an octet's elements have scales of their own: those of columns are
-// found once for all rows.
+// A stretch of `count` rows, where an octet's elements have scales of their own: those of columns
+// are found once for all rows.
 template <bool WIDE, bool SUMS>
 __device__ void encode_each(const ceni_codec_job &job, uint64_t row, uint64_t count,
                             uint64_t octet) {
@@ -394,9 +393,7 @@ __device__ void decode_sparse(const ceni_codec_job &job, uint64_t row, uint64_t 
 #pragma unroll
     for (int k = 0; k < EIGHT; k++) {
         uint32_t pair = byte >> k / 4 * 4 & 15, at = k % 4;
-        y[k] = at == pair >> 2     ? kept[k / 4 * 2 + 1]
-               : at == (pair & 3) ? kept[k / 4 * 2]
-                                  : 0.0f;
+        y[k] = at == pair >> 2 ? kept[k / 4 * 2 + 1] : at == (pair & 3) ? kept[k / 4 * 2] : 0.0f;
     }
     store8(job, place(job, row, col), n, y);
 }
@@ -469,67 +466,7 @@ __device__ void decode(const ceni_codec_job &job) {
     }
 }
 
-// ---- units of several rows ----
-
-// One column each: neighbouring threads have neighbouring columns, so that rows are read together.
-__device__ void column_scales(const ceni_codec_job &job) {
-    __shared__ range rows[8][33];
-    unsigned lane = threadIdx.x % 32, part = threadIdx.x / 32, parts = blockDim.x / 32;
-    uint64_t bands = over(job.rows, job.unit_rows), across = over(job.cols, 32);
-    for (uint64_t item = blockIdx.x; item < bands * across; item += gridDim.x) {
-        uint64_t band = item / across, col = item % across * 32 + lane;
-        uint64_t first = band * job.unit_rows, end = first + job.unit_rows;
-        range e = {0, 0};
-        for (uint64_t row = first + part; row < end && row < job.rows; row += parts) {
-            float x[EIGHT];
-            load8(job, place(job, row, col), col < job.cols ? 1 : 0, x);
-            widen(job, x, e);
-        }
-        rows[part][lane] = e;
-        __syncthreads();
-        for (unsigned p = 0; part == 0 && p < parts; p++) {
-            e = wider(e, rows[p][lane]);
-        }
-        if (part == 0 && col < job.cols) {
-            write_scale(job, band * job.units_across + col, scale_of(job, e));
-        }
-        __syncthreads();
-    }
-}
-
-__device__ void unit_scales(const ceni_codec_job &job) {
-    uint64_t bands = over(job.rows, job.unit_rows), width = over(job.unit_cols, EIGHT);
-    for (uint64_t unit = blockIdx.x; unit < bands * job.units_across; unit += gridDim.x) {
-        uint64_t top = unit / job.units_across * job.unit_rows;
-        uint64_t left = unit % job.units_across * job.unit_cols;
-        uint64_t rows = job.rows - top < job.unit_rows ? job.rows - top : job.unit_rows;
-        uint64_t cols = job.cols - left < job.unit_cols ? job.cols - left : job.unit_cols;
-        range e = {0, 0};
-        for (uint64_t i = threadIdx.x; i < rows * width; i += blockDim.x) {
-            uint64_t row = top + i / width, col = i % width * EIGHT;
-            int n = col >= cols ? 0 : cols - col < EIGHT ? (int)(cols - col) : EIGHT;
-            float x[EIGHT];
-            load8(job, place(job, row, left + col), n, x);
-            widen(job, x, e);
-        }
-        e = over_block(job, e);
-        if (threadIdx.x == 0) {
-            write_scale(job, unit, scale_of(job, e));
-        }
-        __syncthreads();
-    }
-}
-
-// Pairs lie in `values`, which may be aligned to a byte.
-__device__ void put_pair(const ceni_codec_job &job, uint64_t index, range e) {
-    uint64_t bits = __float_as_uint(e.lo) | (uint64_t)__float_as_uint(e.hi) << 32;
-    store_bytes(job.values + index * 8, 8, bits);
-}
-
-__device__ range get_pair(const ceni_codec_job &job, uint64_t index) {
-    uint64_t bits = load_bytes(job.values + index * 8, 8);
-    return {__uint_as_float((uint32_t)bits), __uint_as_float((uint32_t)(bits >> 32))};
-}
+// ---- one unit ----
 
 // Tiles of CENI_CODEC_TILE elements of a row, an octet a thread, of several tiles at once.
 template <bool WIDE> __device__ range extremes(const ceni_codec_job &job) {
@@ -555,7 +492,7 @@ template <bool WIDE> __device__ range extremes(const ceni_codec_job &job) {
 
 // Blocks of CENI_CODEC_TILE / 8 threads.
 extern "C" __global__ void __launch_bounds__(CENI_CODEC_TILE / 8)
-cen_encode_extremes(ceni_codec_job job) {
+    cen_encode_extremes(ceni_codec_job job) {
     using namespace codec;
     range e = job.dtype == CEN_FP32 ? extremes<true>(job) : extremes<false>(job);
     e = over_block(job, e);
@@ -583,17 +520,17 @@ extern "C" __global__ void cen_encode_scales(ceni_codec_job job) {
 }
 
 extern "C" __global__ void __launch_bounds__(CENI_CODEC_TEAM_MAX, 2)
-cen_encode(ceni_codec_job job) {
+    cen_encode(ceni_codec_job job) {
     codec::encode<false, false>(job);
 }
 
 extern "C" __global__ void __launch_bounds__(CENI_CODEC_TEAM_MAX, 1)
-cen_encode_sums(ceni_codec_job job) {
+    cen_encode_sums(ceni_codec_job job) {
     codec::encode<true, false>(job);
 }
 
 extern "C" __global__ void __launch_bounds__(CENI_CODEC_TEAM_MAX, 1)
-cen_encode_sparse(ceni_codec_job job) {
+    cen_encode_sparse(ceni_codec_job job) {
     codec::encode<true, true>(job);
 }
 

@@ -56,10 +56,10 @@ typedef struct ceni_codec_job {
     uint64_t unit_rows, unit_cols, units_across;
     uint32_t dtype; /* cen_dtype: FP32, FP16 or BF16 */
     uint32_t kind, flags;
-    uint32_t extremes; /* pairs that cen_encode_extremes makes */
-    uint32_t team;     /* threads that have a row or a stretch of it: all of a block, or 32 */
+    uint32_t extremes;      /* pairs that cen_encode_extremes makes */
+    uint32_t team;          /* threads that have a row or a stretch of it: all of a block, or 32 */
     uint64_t across, items; /* stretches of a row, and of all rows */
-    float divisor;     /* of a unit's extremes: its scale */
+    float divisor;          /* of a unit's extremes: its scale */
     float limit; /* what |t| exceeds when it is cut: beyond the tie above the largest number */
     int32_t low, high; /* of INT kinds */
 } ceni_codec_job;

@@ -1,9 +1,9 @@
-// What encoding did, for the report: a thread's counts and sums over its elements, and how those of a
-// warp are added to a row's. Sums are in double precision; which order they are added in is not said
-// (codec.h), so products may be contracted with them.
+// What encoding did, for the report: a thread's counts and sums over its elements, and how those of
+// a warp are added to a row's. Sums are in double precision; which order they are added in is not
+// said (codec.h), so products may be contracted with them.
 #pragma once
 
-#include "kernels/codec_device.cuh"
+#include "kernels/codec_codes.cuh"
 
 namespace codec {
 
@@ -70,17 +70,17 @@ __device__ void add(const ceni_codec_job &job, int n, const float x[EIGHT], cons
 }
 
 // Whether add_near may be asked: INT with a scale of the unit's own, whose s lets the difference of
-// x and y be exact as a float. That is at most s * (1/2 + 2^-13). Where y is two steps or more, x is
-// within half and twice of it, and the difference exact; so it is where y is 0. Where y is one step
-// and x just below a half of it, it needs one bit more only if it passes a power of two, which
+// x and y be exact as a float. That is at most s * (1/2 + 2^-13). Where y is two steps or more, x
+// is within half and twice of it, and the difference exact; so it is where y is 0. Where y is one
+// step and x just below a half of it, it needs one bit more only if it passes a power of two, which
 // takes an s whose mantissa is nearly 2.
 __device__ bool is_near(const ceni_codec_job &job, const scale &s) {
     return job.kind > CENI_CODEC_E5M2 && !has(job, CENI_CODEC_GIVEN_SCALES) && s.tame() &&
            (__float_as_uint(s.s) & 0x7FFFFFu) < 0x7FF000u;
 }
 
-// Codes eight finite elements, and adds them, but for the largest. Beside 1.5 * 2^23 a float's last bit is 1, so adding
-// rounds to integers, and the bits are theirs.
+// Codes eight finite elements, and adds them, but for the largest. Beside 1.5 * 2^23 a float's last
+// bit is 1, so adding rounds to integers, and the bits are theirs.
 __device__ void add_near(const ceni_codec_job &job, const float x[EIGHT], const scale &s,
                          uint32_t w[4], tally &to) {
     const float rounder = __uint_as_float(ROUNDER_BITS);
@@ -164,10 +164,8 @@ __device__ void put_tally(const ceni_codec_job &job, uint64_t row, const tally &
     }
     put_most(&to->largest, t.largest);
     put_most(&to->max_error, t.most > t.max_error ? t.most : t.max_error);
-    double sums[EIGHT] = {t.error,
-                          t.error2 + t.near_error2,
-                          t.x2 + (t.near_y2 + (2 * t.near_xy + t.near_error2)),
-                          t.y2 + t.near_y2,
+    double sums[EIGHT] = {t.error, t.error2 + t.near_error2,
+                          t.x2 + (t.near_y2 + (2 * t.near_xy + t.near_error2)), t.y2 + t.near_y2,
                           t.xy + (t.near_y2 + t.near_xy)};
     put_sums(&to->error, sums);
 }
