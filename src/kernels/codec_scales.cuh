@@ -5,6 +5,12 @@
 
 namespace codec {
 
+__device__ float load_one(const ceni_codec_job &job, uint64_t row, uint64_t col) {
+    uint64_t at = place(job, row, col);
+    return job.dtype == CEN_FP32 ? __ldg((const float *)at)
+                                 : of_half(job.dtype, __ldg((const uint16_t *)at));
+}
+
 // One column each: neighbouring threads have neighbouring columns, so that rows are read together.
 __device__ void column_scales(const ceni_codec_job &job) {
     __shared__ range rows[8][33];
@@ -14,9 +20,14 @@ __device__ void column_scales(const ceni_codec_job &job) {
         uint64_t band = item / across, col = item % across * 32 + lane;
         uint64_t first = band * job.unit_rows, end = first + job.unit_rows;
         range e = {0, 0};
-        for (uint64_t row = first + part; row < end && row < job.rows; row += parts) {
+        uint64_t last = end < job.rows ? end : job.rows;
+        for (uint64_t row = first + part; row < last; row += EIGHT * parts) {
             float x[EIGHT];
-            load8(job, place(job, row, col), col < job.cols ? 1 : 0, x);
+#pragma unroll
+            for (int k = 0; k < EIGHT; k++) {
+                uint64_t at = row + k * parts;
+                x[k] = at < last && col < job.cols ? load_one(job, at, col) : 0.0f;
+            }
             widen(job, x, e);
         }
         rows[part][lane] = e;
