@@ -11,6 +11,7 @@
 #include "dev/dev.h"
 
 enum { WARP = 32, CHANNELS_BLOCK = 256, SEGMENT_LEAST = 1024 };
+enum { MANY = 1 << 26, SEGMENT_LONG = 4096 /* of so many, where no sum depends on it */ };
 enum { OCTAVES_MOST = 14, SHARED_KEPT = 2048 /* for a block itself, and the kernel's own */ };
 
 cen_status cen_calibration_create(cen_channels channels, uint64_t count, cen_calibration **out) {
@@ -65,7 +66,8 @@ static uint64_t parts_most(const cen_calibration *c) {
 static void cut(ceni_calibrate_job *job, uint64_t length, uint64_t channels) {
     const uint64_t step = (uint64_t)CENI_CALIBRATE_LANES * CENI_CALIBRATE_RUN;
     uint64_t most = channels ? CENI_CALIBRATE_PARTS / channels : UINT64_MAX;
-    uint64_t wanted = over(length, SEGMENT_LEAST);
+    uint64_t least = !channels && length >= MANY ? SEGMENT_LONG : SEGMENT_LEAST;
+    uint64_t wanted = over(length, least);
     wanted = wanted < most ? wanted : most;
     job->segment = over(over(length, wanted ? wanted : 1), step) * step;
     job->segments = over(length, job->segment);
