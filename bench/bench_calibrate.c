@@ -109,7 +109,7 @@ static void measure(const char *what, cen_dtype dtype, cen_channels axis) {
     need(!cen_calibration_collect(device, c, state, 0), "collecting");
     need(!cen_calibration_get_stats(c, &stats) && stats.count == count, "counting all");
     cen_calibration_free(c);
-    figure(what, counted, "reading the same", only, 0.8);
+    figure(what, counted, "reading the same", only, 0.85);
 }
 
 /* ---- AdamW ---- */

@@ -8,8 +8,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "compute/compute.h"
+#include "dev/dev.h"
 
-enum { BLOCK = 256, WARP = 32, SEGMENT_LEAST = 1024, BLOCKS_EACH = 4 };
+enum { WARP = 32, CHANNELS_BLOCK = 256, SEGMENT_LEAST = 1024 };
+enum { MANY = 1 << 26, SEGMENT_LONG = 4096 /* of so many, where no sum depends on it */ };
+enum { OCTAVES_MOST = 14, SHARED_KEPT = 2048 /* for a block itself, and the kernel's own */ };
 
 cen_status cen_calibration_create(cen_channels channels, uint64_t count, cen_calibration **out) {
     if (!out) {
@@ -63,7 +66,8 @@ static uint64_t parts_most(const cen_calibration *c) {
 static void cut(ceni_calibrate_job *job, uint64_t length, uint64_t channels) {
     const uint64_t step = (uint64_t)CENI_CALIBRATE_LANES * CENI_CALIBRATE_RUN;
     uint64_t most = channels ? CENI_CALIBRATE_PARTS / channels : UINT64_MAX;
-    uint64_t wanted = over(length, SEGMENT_LEAST);
+    uint64_t least = !channels && length >= MANY ? SEGMENT_LONG : SEGMENT_LEAST;
+    uint64_t wanted = over(length, least);
     wanted = wanted < most ? wanted : most;
     job->segment = over(over(length, wanted ? wanted : 1), step) * step;
     job->segments = over(length, job->segment);
@@ -164,19 +168,37 @@ cen_status cen_calibration_clear_async(cen_device *device, const cen_calibration
     return status ? status : cen_fill_async(device, state, 0, kept_bytes(c), stream);
 }
 
+/* Blocks of `block` threads, as many as there is work for, and no more than are there at once. */
 static cen_status launch(cen_device *device, const char *kernel, ceni_calibrate_job *job,
-                         uint64_t warps, cen_stream stream) {
+                         uint32_t block, uint64_t warps, cen_stream stream) {
     cen_device_props props;
     cen_status status = cen_device_get_props(device, &props);
     if (status) {
         return status;
     }
-    uint64_t most = (uint64_t)props.multiprocessors * BLOCKS_EACH;
-    uint64_t blocks = over(warps, BLOCK / WARP);
+    uint64_t most = (uint64_t)props.multiprocessors * (CENI_CALIBRATE_BLOCK / block);
+    uint64_t blocks = over(warps, block / WARP);
     blocks = blocks > most && most ? most : blocks;
-    const cen_launch shape = {{(uint32_t)blocks, 1, 1}, {BLOCK, 1, 1}, 0};
+    const cen_launch shape = {
+        {(uint32_t)blocks, 1, 1}, {block, 1, 1}, job->octaves * CENI_CALIBRATE_OCTAVE};
     void *args[] = {job};
     return cen_kernel_launch(device, kernel, &shape, args, 1, stream);
+}
+
+/* The window is as wide as a block's shared memory allows. */
+static cen_status count_batch(cen_device *device, ceni_calibrate_job *job, uint64_t warps,
+                              cen_stream stream) {
+    ceni_dev_limits limits;
+    cen_status status = ceni_dev_get_limits(device, &limits);
+    if (status) {
+        return status;
+    }
+    uint64_t room = limits.shared_bytes > SHARED_KEPT ? limits.shared_bytes - SHARED_KEPT : 0;
+    uint64_t octaves = room / CENI_CALIBRATE_OCTAVE;
+    job->octaves = octaves > OCTAVES_MOST ? OCTAVES_MOST : octaves ? (uint32_t)octaves : 1;
+    status = launch(device, "cen_calibrate", job, CENI_CALIBRATE_BLOCK, warps, stream);
+    job->octaves = 0;
+    return status;
 }
 
 cen_status cen_calibration_add_async(cen_device *device, const cen_calibration *c, cen_addr state,
@@ -190,9 +212,10 @@ cen_status cen_calibration_add_async(cen_device *device, const cen_calibration *
     ceni_calibrate_job job = job_of(c, batch, state, channels, state + kept_bytes(c));
     bool columns = c->axis == CEN_CHANNELS_COLUMNS;
     uint64_t warps = (columns ? over(job.cols, WARP) : job.rows) * job.segments;
-    status = launch(device, "cen_calibrate", &job, warps, stream);
+    status = count_batch(device, &job, warps, stream);
     if (!status && c->axis) {
-        status = launch(device, "cen_calibrate_channels", &job, c->channel_count, stream);
+        status = launch(device, "cen_calibrate_channels", &job, CHANNELS_BLOCK, c->channel_count,
+                        stream);
     }
     return status;
 }

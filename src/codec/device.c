@@ -3,9 +3,7 @@
 
 #include "base/log.h"
 
-enum { WARP = 32, BLOCK_MAX = 256, STRETCH = 4, GRID_MAX = 1 << 22 };
-/* Of the kernels of whole octets: threads of a short row, and most of one whose scale is made. */
-enum { BLOCK_SHORT = 128, BLOCK_ROW = 1024, GRID_Y_MAX = 65535 };
+enum { WARP = 32, BLOCK = 256, GRID_MAX = 1 << 22 };
 
 static uint64_t over(uint64_t count, uint64_t by) {
     return count / by + (count % by != 0);
@@ -30,15 +28,42 @@ static cen_status check_device(cen_device *device, const cen_codec *codec,
 }
 
 static cen_status launch(cen_device *device, const char *name, uint64_t grid, uint32_t block,
-                         uint32_t shared, ceni_codec_job *job, cen_stream stream) {
-    cen_launch shape = {{at_most(grid, GRID_MAX), 1, 1}, {block, 1, 1}, shared};
+                         ceni_codec_job *job, cen_stream stream) {
+    cen_launch shape = {{at_most(grid, GRID_MAX), 1, 1}, {block, 1, 1}, 0};
     void *args[] = {job};
     return cen_kernel_launch(device, name, &shape, args, 1, stream);
 }
 
-/* Threads of a block that has rows of so many octets. */
-static uint32_t threads(uint64_t octets) {
-    return octets >= BLOCK_MAX ? BLOCK_MAX : (uint32_t)over(octets, WARP) * WARP;
+/* By teams, each of which takes `batch` octets a thread at once: a warp where that is a row, or as
+ * many threads as have one, up to `most`. `whole`: a row is for one team, however long. */
+static cen_status launch_teams(cen_device *device, const char *name, uint64_t batch, uint32_t most,
+                               bool whole, ceni_codec_job *job, cen_stream stream) {
+    uint64_t octets = over(job->cols, 8), warps = over(over(octets, batch), WARP);
+    job->team = at_most(warps, most / WARP) * WARP;
+    uint32_t block = job->team > WARP ? job->team : BLOCK;
+    job->across = whole ? 1 : over(octets, batch * job->team);
+    job->items = job->rows * job->across;
+    return launch(device, name, over(job->items, block / job->team), block, job, stream);
+}
+
+/* Rows that lie without a gap, in the matrix and in the values, are one, where no unit and no byte
+ * is of two and nothing is told by rows. */
+static void join_rows(const cen_codec *codec, ceni_codec_job *job) {
+    bool grouped = codec->granularity == CEN_CODEC_GROUP && job->cols % codec->group == 0;
+    bool one = !codec->granularity || codec->granularity == CEN_CODEC_TENSOR;
+    uint64_t bits = cen_dtype_bits(cen_codec_format_dtype(codec->format));
+    if (job->sums || job->stride != job->cols || (job->flags & CENI_CODEC_SPARSE) ||
+        job->cols * bits % 8 || !(one || grouped)) {
+        return;
+    }
+    job->cols = job->stride = job->cols * job->rows;
+    job->pitch *= job->rows;
+    job->units_across *= job->rows;
+    if (one) {
+        job->unit_rows = job->units_across = 1;
+        job->unit_cols = job->cols;
+    }
+    job->rows = 1;
 }
 
 /* Scales of units of several rows, in a pass of their own; of one unit in two steps, the first of
@@ -50,67 +75,18 @@ static cen_status make_scales(cen_device *device, ceni_codec_job *job, uint64_t 
     if (units == 1 && tiles > 1 && bytes >= 16) {
         job->extremes = at_most(tiles, CENI_CODEC_EXTREMES_MAX);
         job->extremes = at_most(bytes / 8, job->extremes);
+        ceni_codec_job flat = *job; /* rows without gaps are one */
+        if (job->stride == job->cols) {
+            flat.cols = flat.stride = job->rows * job->cols;
+            flat.rows = 1;
+        }
         cen_status status = launch(device, "cen_encode_extremes", job->extremes,
-                                   CENI_CODEC_TILE / 8, 0, job, stream);
-        return status ? status : launch(device, "cen_encode_scales", 1, BLOCK_MAX, 0, job, stream);
+                                   CENI_CODEC_TILE / 8, &flat, stream);
+        return status ? status : launch(device, "cen_encode_scales", 1, BLOCK, job, stream);
     }
     uint64_t items =
         job->unit_cols == 1 ? over(job->rows, job->unit_rows) * over(job->cols, WARP) : units;
-    return launch(device, "cen_encode_scales", items, BLOCK_MAX, 0, job, stream);
-}
-
-/* Whether the kernels of whole octets can do it (kernels/codec.h). */
-static bool in_octets(const ceni_codec_job *job) {
-    uint64_t element = cen_dtype_bits((cen_dtype)job->dtype) / 8;
-    uint64_t codes = job->kind <= CENI_CODEC_BF16   ? 16
-                     : job->kind == CENI_CODEC_INT4 ? 4
-                                                    : 8; /* bytes of eight */
-    codes /= job->flags & CENI_CODEC_SPARSE ? 2 : 1;
-    bool aligned = job->matrix % 16 == 0 && job->stride * element % 16 == 0 &&
-                   job->values % codes == 0 && job->pitch % codes == 0;
-    bool one_scale =
-        !(job->flags & CENI_CODEC_SCALED) || job->unit_cols >= job->cols || job->unit_cols % 8 == 0;
-    return aligned && one_scale && job->cols % 8 == 0 && job->cols / 8 <= INT32_MAX &&
-           !(job->flags & CENI_CODEC_ASYMMETRIC);
-}
-
-/* A thread has STRETCH octets, save in short rows, which have enough threads. */
-static uint32_t octet_threads(uint64_t octets, uint32_t most) {
-    uint32_t block = at_most(over(octets, (uint64_t)STRETCH * WARP) * WARP, most);
-    uint32_t least = at_most(over(octets, WARP) * WARP, BLOCK_SHORT);
-    return block > least ? block : least;
-}
-
-static cen_status launch_octets(cen_device *device, const char *name, uint32_t most,
-                                ceni_codec_job *job, cen_stream stream) {
-    uint64_t octets = job->cols / 8;
-    uint32_t block = octet_threads(octets, most);
-    cen_launch shape = {{at_most(job->rows, INT32_MAX),
-                         at_most(over(octets, (uint64_t)STRETCH * block), GRID_Y_MAX), 1},
-                        {block, 1, 1},
-                        0};
-    void *args[] = {job};
-    return cen_kernel_launch(device, name, &shape, args, 1, stream);
-}
-
-/* Values and metadata, and the scales of units in one row. */
-static cen_status encode(cen_device *device, ceni_codec_job *job, cen_stream stream) {
-    uint64_t octets = over(job->cols, 8);
-    uint64_t bytes = job->cols * (cen_dtype_bits((cen_dtype)job->dtype) / 8);
-    uint32_t block = threads(octets);
-    bool whole = (job->flags & CENI_CODEC_OWN_SCALES) && job->unit_cols == job->cols;
-    bool fits = !whole || octets <= (uint64_t)STRETCH * BLOCK_ROW;
-    if (!job->sums && fits && in_octets(job)) {
-        static const char *const names[2][2] = {
-            {"cen_encode_octets", "cen_encode_rows"},
-            {"cen_encode_sparse_octets", "cen_encode_sparse_rows"}};
-        return launch_octets(device, names[(job->flags & CENI_CODEC_SPARSE) != 0][whole],
-                             whole ? BLOCK_ROW : BLOCK_MAX, job, stream);
-    }
-    uint64_t items = whole ? job->rows : job->rows * over(octets, (uint64_t)STRETCH * block);
-    uint32_t shared = whole && bytes <= CENI_CODEC_SHARED ? (uint32_t)over(bytes, 16) * 16 : 0;
-    return launch(device, job->sums ? "cen_encode_sums" : "cen_encode", items, block, shared, job,
-                  stream);
+    return launch(device, "cen_encode_scales", items, BLOCK, job, stream);
 }
 
 cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
@@ -132,7 +108,7 @@ cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
     if (status || !job.rows) {
         return status;
     }
-    /* A block makes the scales of its row, save of the only row: that is for all blocks. */
+    /* A team makes the scales of its row, save of the only row: that is for all. */
     bool in_row = codec->granularity == CEN_CODEC_GROUP ||
                   (codec->granularity == CEN_CODEC_ROW && job.rows > 1);
     if (in_row && !codec->scales_given) {
@@ -144,7 +120,19 @@ cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
         return status;
     }
     job.sums = sums;
-    return encode(device, &job, stream);
+    if ((job.flags & CENI_CODEC_SCALED) && job.unit_cols < job.cols && job.unit_cols % 8) {
+        uint64_t items = over(job.rows, CENI_CODEC_EACH_ROWS) * over(over(job.cols, 8), BLOCK);
+        return launch(device, sums ? "cen_encode_each_sums" : "cen_encode_each", items, BLOCK, &job,
+                      stream);
+    }
+    bool whole = in_row && !codec->scales_given && codec->granularity == CEN_CODEC_ROW;
+    uint64_t batch = job.dtype == CEN_FP32 ? CENI_CODEC_BATCH_WIDE : CENI_CODEC_BATCH;
+    join_rows(codec, &job);
+    const char *name = job.flags & CENI_CODEC_SPARSE ? "cen_encode_sparse"
+                       : sums                        ? "cen_encode_sums"
+                                                     : "cen_encode";
+    return launch_teams(device, name, batch, whole ? CENI_CODEC_TEAM_MAX : BLOCK, whole, &job,
+                        stream);
 }
 
 cen_status cen_codec_decode_async(cen_device *device, const cen_codec *codec,
@@ -156,12 +144,6 @@ cen_status cen_codec_decode_async(cen_device *device, const cen_codec *codec,
     if (status || !job.rows) {
         return status;
     }
-    if (in_octets(&job)) {
-        const char *name =
-            job.flags & CENI_CODEC_SPARSE ? "cen_decode_sparse_octets" : "cen_decode_octets";
-        return launch_octets(device, name, BLOCK_MAX, &job, stream);
-    }
-    uint64_t octets = over(job.cols, 8);
-    uint32_t block = threads(octets);
-    return launch(device, "cen_decode", job.rows * over(octets, block), block, 0, &job, stream);
+    join_rows(codec, &job);
+    return launch_teams(device, "cen_decode", CENI_CODEC_BATCH, BLOCK, false, &job, stream);
 }

@@ -137,9 +137,9 @@ cen_status cen_adamw_step_async(cen_device *device, const cen_adamw_options *opt
     job.rows = tensor->parameter.rows;
     job.cols = tensor->parameter.cols;
     if (job.param_stride == job.cols && job.grad_stride == job.cols &&
-        (!job.master || job.master_stride == job.cols)) { /* without gaps all rows are one */
-        job.cols = count;
-        job.rows = 1;
+        (!job.master || job.master_stride == job.cols)) {
+        job.cols = job.param_stride = job.grad_stride = job.master_stride = count;
+        job.rows = 1; /* rows without gaps are one */
     }
     job.m_scales = tensor->moments;
     job.v_scales = job.m_scales + blocks * sizeof(float);

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-enum { HISTORY_MOST = 1024, MARGIN_MOST = 16, WORK = 256 * 16 };
+enum { HISTORY_MOST = 1024, MARGIN_MOST = 16, WORK = 8192 };
 
 _Static_assert(sizeof(cen_fp8_scaling) == sizeof(ceni_fp8_scaling), "two names of one struct");
 

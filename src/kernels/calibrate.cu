@@ -1,11 +1,16 @@
-// Counting a matrix for calibration, as calibrate.h says. A warp has a segment of a row, whose lanes
-// take eight neighbours at a time, or a segment of 32 columns, whose lanes take one column each.
+// Counting a matrix for calibration, as calibrate.h says. A warp has a segment of a row, whose
+// lanes take eight neighbours at a time, or a segment of 32 columns, whose lanes take one column
+// each.
 //
-// A block keeps the bins of 20 octaves in shared memory: those around the largest of what it sees
-// first. What lies elsewhere goes to the bins in global memory at once, so that the choice changes
-// the time and not the counts. For BF16, of whose bins only each fourth is used, neighbouring lanes
-// share out the other three, so that all banks are. Octets that are aligned and finite, almost all,
-// cost some ten instructions an element; the others are gone through one by one.
+// A block keeps the bins of some octaves in shared memory, as many as fit below twice the largest
+// of what it sees first. What lies elsewhere goes to the bins in global memory at once, so that the
+// choice changes the time and not the counts.
+//
+// So that lanes do not wait for each other, neighbours have a copy of these bins each: 32 for BF16,
+// of whose bins only each fourth is used, and else 8. A word has two counts of 16 bits, of what is
+// positive and what is negative, so that BF16's extremes follow from the bins. Who counts sees what
+// was there before, and takes a word to global memory that is half full; until then each other
+// thread adds eight at most, which is far from the other half.
 
 #include <stdint.h>
 
@@ -14,18 +19,11 @@
 
 namespace calibrate {
 
-constexpr int WARP = CENI_CALIBRATE_LANES, RUN = CENI_CALIBRATE_RUN, WARPS = 8, AHEAD = 4;
-constexpr int OCTAVE = 23 - CENI_CALIBRATE_SHIFT, OCTAVES = 20, WINDOW = OCTAVES << OCTAVE;
+constexpr int WARP = CENI_CALIBRATE_LANES, RUN = CENI_CALIBRATE_RUN;
 constexpr uint32_t MAGNITUDE = 0x7FFFFFFFu, INFINITE = 0x7F800000u;
 constexpr unsigned ALL = 0xFFFFFFFFu;
 
 using word = unsigned long long;
-
-struct shared {
-    uint32_t bins[WINDOW];
-    uint32_t outside[WARP]; // what is not counted, a lane's each
-    uint32_t largest[WARPS];
-};
 
 struct seen {
     uint32_t nan, infinite, zeros, least, most;
@@ -58,209 +56,202 @@ __device__ uint32_t load(const ceni_calibrate_job &job, uint64_t row, uint64_t c
                                  : bits_of(job.dtype, *(const uint16_t *)at);
 }
 
-// Eight neighbours of 16 bytes, of FP32 two times 16.
-template <uint32_t DTYPE>
-__device__ __forceinline__ void split8(const uint4 *quads, uint32_t bits[RUN]) {
-#pragma unroll
-    for (int q = 0; q < (DTYPE == CEN_FP32 ? 2 : 1); q++) {
-        const uint32_t words[4] = {quads[q].x, quads[q].y, quads[q].z, quads[q].w};
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            if (DTYPE == CEN_FP32) {
-                bits[4 * q + k] = words[k];
-            } else {
-                bits[2 * k] = bits_of(DTYPE, (uint16_t)words[k]);
-                bits[2 * k + 1] = DTYPE == CEN_BF16 ? words[k] & 0xFFFF0000u
-                                                    : bits_of(DTYPE, (uint16_t)(words[k] >> 16));
-            }
-        }
-    }
-}
+// Eight neighbours as they lie: the first n, and 0 for the others.
+struct raw {
+    uint4 low, high; // the second only of FP32
+};
 
-// The first n of eight neighbours.
-__device__ void load8(const ceni_calibrate_job &job, uint64_t row, uint64_t col, int n,
-                      uint32_t bits[RUN]) {
+__device__ raw fetch(const ceni_calibrate_job &job, uint64_t row, uint64_t col, int n) {
+    raw v = {};
+    uint64_t at = place(job, row, col);
+    if (n == RUN && at % 16 == 0) {
+        v.low = __ldg((const uint4 *)at);
+        if (job.dtype == CEN_FP32) {
+            v.high = __ldg((const uint4 *)at + 1);
+        }
+        return v;
+    }
+    uint32_t w[8] = {};
 #pragma unroll
     for (int k = 0; k < RUN; k++) {
-        bits[k] = k < n ? load(job, row, col + k) : 0;
+        if (k < n && job.dtype == CEN_FP32) {
+            w[k] = ((const uint32_t *)at)[k];
+        } else if (k < n) {
+            w[k / 2] |= (uint32_t)((const uint16_t *)at)[k] << k % 2 * 16;
+        }
     }
+    return {make_uint4(w[0], w[1], w[2], w[3]), make_uint4(w[4], w[5], w[6], w[7])};
 }
 
-// ---- ends ----
-
-// The least and the largest of what was taken, by comparisons that know no floats: without a sign the
-// largest is the least number if any is negative; with it, the largest number unless all are. Of BF16
-// there are two to a word.
-template <uint32_t DTYPE> struct ends {
-    static constexpr bool TWO = DTYPE == CEN_BF16;
-    uint32_t high = 0, low = ~0u, top = TWO ? 0x80008000u : 0x80000000u;
-
-    __device__ __forceinline__ void take(uint32_t word) {
-        high = TWO ? __vmaxu2(high, word) : max(high, word);
-        low = TWO ? __vminu2(low, word) : min(low, word);
-        top = TWO ? __vmaxs2(top, word) : (uint32_t)max((int32_t)top, (int32_t)word);
+__device__ void expand(const ceni_calibrate_job &job, const raw &v, uint32_t bits[RUN]) {
+    uint32_t w[4] = {v.low.x, v.low.y, v.low.z, v.low.w};
+    if (job.dtype == CEN_FP32) {
+        bits[0] = w[0], bits[1] = w[1], bits[2] = w[2], bits[3] = w[3];
+        bits[4] = v.high.x, bits[5] = v.high.y, bits[6] = v.high.z, bits[7] = v.high.w;
+        return;
     }
-
-    __device__ __forceinline__ void take(const ends &other) {
-        high = TWO ? __vmaxu2(high, other.high) : max(high, other.high);
-        low = TWO ? __vminu2(low, other.low) : min(low, other.low);
-        top = TWO ? __vmaxs2(top, other.top) : (uint32_t)max((int32_t)top, (int32_t)other.top);
-    }
-
-    __device__ __forceinline__ void take8(const uint4 *quads) {
-        if (DTYPE == CEN_FP16) {
-            uint32_t bits[RUN];
-            split8<DTYPE>(quads, bits);
 #pragma unroll
-            for (int k = 0; k < RUN; k++) {
-                take(bits[k]);
-            }
-        } else {
-#pragma unroll
-            for (int q = 0; q < (TWO ? 1 : 2); q++) {
-                take(quads[q].x), take(quads[q].y), take(quads[q].z), take(quads[q].w);
-            }
-        }
+    for (int k = 0; k < 4; k++) {
+        bits[2 * k] = bits_of(job.dtype, (uint16_t)w[k]);
+        bits[2 * k + 1] = bits_of(job.dtype, (uint16_t)(w[k] >> 16));
     }
-
-    // As the bits of floats.
-    __device__ __forceinline__ uint32_t bits_high() const {
-        return TWO ? max(high & 0xFFFF0000u, high << 16) : high;
-    }
-    __device__ __forceinline__ uint32_t bits_top() const {
-        return TWO ? (uint32_t)max((int32_t)(top & 0xFFFF0000u), (int32_t)(top << 16)) : top;
-    }
-    __device__ __forceinline__ uint32_t bits_low() const {
-        return TWO ? min(low & 0xFFFF0000u, low << 16) : low;
-    }
-
-    __device__ __forceinline__ bool finite() const {
-        return bits_high() < (INFINITE | 1u << 31) && (int32_t)bits_top() < (int32_t)INFINITE;
-    }
-
-    __device__ __forceinline__ void give(seen &to) const {
-        if (low == ~0u) { // nothing was taken: it is the bits of no number
-            return;
-        }
-        uint32_t least = bits_high() >> 31 ? bits_high() : bits_low();
-        uint32_t most = bits_top() >> 31 ? bits_low() : bits_top();
-        to.least = max(to.least, ~ceni_calibrate_key(least));
-        to.most = max(to.most, ceni_calibrate_key(most));
-    }
-};
+}
 
 // ---- bins ----
 
-// By an address that is not made each time anew.
-__device__ __forceinline__ void count_one(uint32_t shared_address) {
-    asm volatile("red.shared.add.u32 [%0], 1;" ::"r"(shared_address) : "memory");
+extern __shared__ uint32_t calibrate_window[];
+
+__device__ void add_key(uint32_t bits, seen &to) {
+    uint32_t key = ceni_calibrate_key(bits);
+    to.least = max(to.least, ~key);
+    to.most = max(to.most, key);
 }
 
-__device__ __forceinline__ uint32_t shared_address(const void *place) {
-    return (uint32_t)__cvta_generic_to_shared(place);
-}
-
-class counter {
+class window {
   public:
-    __device__ counter(const ceni_calibrate_job &job, shared &local, uint32_t base)
-        : state(state_of(job)), bins(local.bins), base(base),
-          lane(job.dtype == CEN_BF16 ? threadIdx.x % 4 : 0),
-          place(shared_address(local.bins) + lane * 4),
-          outside(shared_address(&local.outside[threadIdx.x % WARP])) {}
+    __device__ window(const ceni_calibrate_job &job, uint32_t low)
+        : job(job), low(low), wide(job.octaves << 23), bf16(job.dtype == CEN_BF16),
+          mask(bf16 ? ~127u : ~31u), copy(threadIdx.x * 4 & ~mask) {
+    }
 
-    // Eight finite elements.
-    template <uint32_t DTYPE>
-    __device__ __forceinline__ void add_octet(const uint4 *quads, seen &to) {
-        uint32_t bits[RUN], farthest = 0;
-        split8<DTYPE>(quads, bits);
+    // Counts the first n of eight, behind which are zeros. `extremes`: they will be asked for
+    // these, not for all only. All eight add, be it nothing, so that none waits for the one before.
+    template <bool extremes>
+    __device__ void add(const uint32_t bits[RUN], int n, seen &to, seen &all) {
+        uint32_t before[RUN], out = 0;
 #pragma unroll
         for (int k = 0; k < RUN; k++) {
-            uint32_t at = ((bits[k] & MAGNITUDE) >> CENI_CALIBRATE_SHIFT) - base;
-            farthest = max(farthest, at);
-            count_one(at < WINDOW ? place + at * 4 : outside); // without a branch
+            uint32_t beyond = (bits[k] & MAGNITUDE) - low, one = (int)bits[k] < 0 ? 1u << 16 : 1u;
+            bool in = beyond < wide;
+            before[k] = atomicAdd(word_at(in ? beyond : 0), in ? one : 0);
+            out |= in ? 0 : 1u << k;
         }
-        if (farthest < WINDOW) {
-            return;
+        if (extremes || !bf16) {
+            add_extremes(bits, out, to);
         }
+        uint32_t any = 0;
 #pragma unroll
         for (int k = 0; k < RUN; k++) {
-            uint32_t size = bits[k] & MAGNITUDE, bin = size >> CENI_CALIBRATE_SHIFT;
-            if (!size) {
-                to.zeros++;
-            } else if (bin - base >= WINDOW) {
-                atomicAdd((word *)&state->bins[bin], (word)1);
+            any |= before[k];
+        }
+        if (any & 0x80008000u) {
+            empty(bits, all);
+        }
+        out &= (1u << n) - 1;
+        if (out) {
+#pragma unroll
+            for (int k = 0; k < RUN; k++) {
+                if (out >> k & 1) {
+                    add_out(bits[k], to);
+                }
             }
         }
     }
 
-    __device__ void add(uint32_t bits, seen &to) {
-        uint32_t size = bits & MAGNITUDE, key = ceni_calibrate_key(bits);
+    // What is still here to global memory. By whole blocks.
+    __device__ void close(seen &to) {
+        uint32_t copies = bf16 ? 32 : 8, bins = (wide >> 11) / copies;
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < bins; i += blockDim.x) {
+            uint32_t positive = 0, negative = 0;
+            for (uint32_t c = 0; c < copies; c++) { // each lane begins with another bank
+                uint32_t n = calibrate_window[i * copies + (c + threadIdx.x) % copies];
+                positive += n & 0xFFFFu;
+                negative += n >> 16;
+            }
+            take(low + (i * copies << 11), positive, negative, to);
+        }
+    }
+
+  private:
+    // Words are 2^11 of a magnitude apart, all copies of a bin side by side.
+    __device__ uint32_t *word_at(uint32_t beyond) const {
+        return calibrate_window + ((beyond >> 9 & mask) | copy) / 4;
+    }
+
+    __device__ void put(uint32_t size, uint32_t count) const {
+        if (count) {
+            atomicAdd((word *)&state_of(job)->bins[size >> CENI_CALIBRATE_SHIFT], (word)count);
+        }
+    }
+
+    // Counts of a bin, and of BF16 its elements, which are all the same but for their signs.
+    __device__ void take(uint32_t size, uint32_t positive, uint32_t negative, seen &to) const {
+        put(size, positive + negative);
+        if (bf16 && positive) {
+            add_key(size, to);
+        }
+        if (bf16 && negative) {
+            add_key(size | ~MAGNITUDE, to);
+        }
+    }
+
+    __device__ void empty(const uint32_t bits[RUN], seen &all) const {
+#pragma unroll 1
+        for (int k = 0; k < RUN; k++) {
+            uint32_t size = MAGNITUDE;
+#pragma unroll
+            for (int i = 0; i < RUN; i++) {
+                size = i == k ? bits[i] & MAGNITUDE : size;
+            }
+            if (size - low < wide) {
+                uint32_t n = atomicExch(word_at(size - low), 0u);
+                take(size, n & 0xFFFFu, n >> 16, all);
+            }
+        }
+    }
+
+    // Of those that are not out, which are neither 0 nor beyond all numbers.
+    __device__ void add_extremes(const uint32_t bits[RUN], uint32_t out, seen &to) const {
+        float least = __uint_as_float(INFINITE), most = -least;
+#pragma unroll
+        for (int k = 0; k < RUN; k++) {
+            float x = __uint_as_float(bits[k]);
+            least = out >> k & 1 ? least : fminf(least, x);
+            most = out >> k & 1 ? most : fmaxf(most, x);
+        }
+        if (least <= most) {
+            to.least = max(to.least, ~ceni_calibrate_key(__float_as_uint(least)));
+            to.most = max(to.most, ceni_calibrate_key(__float_as_uint(most)));
+        }
+    }
+
+    __device__ void add_out(uint32_t bits, seen &to) const {
+        uint32_t size = bits & MAGNITUDE;
         if (size >= INFINITE) {
             to.nan += size > INFINITE;
             to.infinite += size == INFINITE;
             return;
         }
-        to.least = max(to.least, ~key);
-        to.most = max(to.most, key);
-        if (!size) {
-            to.zeros++;
-            return;
-        }
-        uint32_t bin = size >> CENI_CALIBRATE_SHIFT;
-        if (bin != last) {
-            put();
-            last = bin;
-        }
-        run++;
+        add_key(bits, to);
+        to.zeros += !size;
+        put(size, size != 0);
     }
 
-    // What is still with this thread.
-    __device__ void put() {
-        uint32_t at = last - base;
-        if (run && at < WINDOW) {
-            atomicAdd(&bins[at | lane], run);
-        } else if (run) {
-            atomicAdd((word *)&state->bins[last], (word)run);
-        }
-        run = 0;
-    }
-
-  private:
-    ceni_calibrate_state *state;
-    uint32_t *bins;
-    uint32_t base, lane, place, outside, last = 0, run = 0;
+    const ceni_calibrate_job &job;
+    const uint32_t low, wide;
+    const bool bf16;
+    const uint32_t mask, copy;
 };
 
-// The first bin of the window: two octaves above the largest of `bits` in the block, and the rest
-// below, but never the first bins, where zeros would be. The bins are cleared.
-__device__ uint32_t open_window(shared &local, uint32_t bits) {
+// Where the window begins: so that it ends an octave above the largest of `bits` in the block, with
+// normal numbers. Its words are cleared.
+__device__ uint32_t open_window(const ceni_calibrate_job &job, uint32_t bits) {
+    __shared__ uint32_t largest[32];
     uint32_t size = bits & MAGNITUDE;
     size = __reduce_max_sync(ALL, size < INFINITE ? size : 0);
     if (threadIdx.x % WARP == 0) {
-        local.largest[threadIdx.x / WARP] = size;
+        largest[threadIdx.x / WARP] = size;
     }
-    for (int i = threadIdx.x; i < WINDOW; i += blockDim.x) {
-        local.bins[i] = 0;
-    }
-    __syncthreads();
-    for (int i = 0; i < (int)blockDim.x / WARP; i++) {
-        size = max(size, local.largest[i]);
-    }
-    uint32_t top = (size ? size >> 23 : 127) + 3;
-    return top > OCTAVES ? (top - OCTAVES) << OCTAVE : 1 << OCTAVE;
-}
-
-__device__ void flush(const ceni_calibrate_job &job, shared &local, uint32_t base) {
-    uint32_t mask = job.dtype == CEN_BF16 ? ~3u : ~0u;
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < WINDOW; i += blockDim.x) {
-        uint32_t n = local.bins[i];
-        if (n) {
-            atomicAdd((word *)&state_of(job)->bins[(base + i) & mask], (word)n);
-            local.bins[i] = 0;
-        }
+    for (uint32_t i = threadIdx.x; i < job.octaves << 12; i += blockDim.x) {
+        calibrate_window[i] = 0;
     }
     __syncthreads();
+    for (unsigned i = 0; i < blockDim.x / WARP; i++) {
+        size = max(size, largest[i]);
+    }
+    uint32_t end = min((size ? size >> 23 : 127) + 2, 255u);
+    return (end > job.octaves ? end - job.octaves : 1) << 23;
 }
 
 // ---- segments ----
@@ -305,73 +296,31 @@ __device__ void add_moments(uint32_t bits, double &sum, double &sum2) {
     sum2 = __dadd_rn(sum2, __dmul_rn(x, x));
 }
 
-// The octets of a lane that are whole and aligned, AHEAD at a time; the column after them.
-template <uint32_t DTYPE, bool channels>
-__device__ __forceinline__ uint64_t whole_octets(const ceni_calibrate_job &job, uint64_t row,
-                                                 uint64_t col, uint64_t end, counter &count,
-                                                 seen &here, double &sum, double &sum2) {
-    constexpr int QUADS = DTYPE == CEN_FP32 ? 2 : 1, N = AHEAD / QUADS;
-    uint64_t from = place(job, row, 0);
-    ends<DTYPE> all;
-    for (; col + (N - 1) * WARP * RUN + RUN <= end; col += N * WARP * RUN) {
-        const uint4 *quads = (const uint4 *)from + col / RUN * QUADS;
-        uint4 in[N][QUADS];
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-#pragma unroll
-            for (int q = 0; q < QUADS; q++) {
-                in[i][q] = quads[i * WARP * QUADS + q];
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            ends<DTYPE> here8;
-            here8.take8(in[i]);
-            bool finite = here8.finite();
-            if (finite) {
-                all.take(here8);
-                count.add_octet<DTYPE>(in[i], here);
-            }
-#pragma unroll 1
-            for (int k = 0; !finite && k < RUN; k++) { // rare: read anew
-                count.add(load(job, row, col + i * WARP * RUN + k), here);
-            }
-            if (channels) {
-                uint32_t bits[RUN];
-                split8<DTYPE>(in[i], bits);
-#pragma unroll
-                for (int k = 0; k < RUN; k++) {
-                    add_moments(bits[k], sum, sum2);
-                }
-            }
-        }
-    }
-    all.give(here);
-    return col;
-}
-
-template <uint32_t DTYPE, bool channels>
-__device__ void row_segment(const ceni_calibrate_job &job, uint64_t unit, counter &count,
-                            seen &all) {
-    uint64_t row = unit / job.segments, segment = unit - row * job.segments;
+template <bool channels>
+__device__ void row_segment(const ceni_calibrate_job &job, uint64_t unit, window &bins, seen &all) {
+    uint64_t row = job.rows == 1 ? 0 : unit / job.segments, segment = unit - row * job.segments;
     uint64_t first = segment * job.segment, end = lesser(job.cols, first + job.segment);
     uint64_t col = first + threadIdx.x % WARP * RUN;
     seen here = {};
     double sum = 0, sum2 = 0;
-    if (place(job, row, first) % 16 == 0 && first % RUN == 0) {
-        col = whole_octets<DTYPE, channels>(job, row, col, end, count, here, sum, sum2);
+    raw next = {};
+    if (col < end) {
+        next = fetch(job, row, col, (int)lesser(RUN, end - col));
     }
-    for (; col < end; col += WARP * RUN) {
+    for (; col < end; col += WARP * RUN) { // one step ahead
         uint32_t bits[RUN];
         int n = (int)lesser(RUN, end - col);
-        load8(job, row, col, n, bits);
+        raw v = next;
+        if (col + WARP * RUN < end) {
+            uint64_t at = col + WARP * RUN;
+            next = fetch(job, row, at, (int)lesser(RUN, end - at));
+        }
+        expand(job, v, bits);
+        bins.add<channels>(bits, n, here, all);
+        if (channels) {
 #pragma unroll
-        for (int k = 0; k < RUN; k++) {
-            if (k < n) {
-                count.add(bits[k], here);
-                if (channels) {
-                    add_moments(bits[k], sum, sum2);
-                }
+            for (int k = 0; k < RUN; k++) { // places behind the n-th are 0
+                add_moments(bits[k], sum, sum2);
             }
         }
     }
@@ -387,19 +336,7 @@ __device__ void row_segment(const ceni_calibrate_job &job, uint64_t unit, counte
     }
 }
 
-template <bool channels>
-__device__ void row_segment_of_type(const ceni_calibrate_job &job, uint64_t unit, counter &count,
-                                    seen &all) {
-    if (job.dtype == CEN_FP32) {
-        row_segment<CEN_FP32, channels>(job, unit, count, all);
-    } else if (job.dtype == CEN_BF16) {
-        row_segment<CEN_BF16, channels>(job, unit, count, all);
-    } else {
-        row_segment<CEN_FP16, channels>(job, unit, count, all);
-    }
-}
-
-__device__ void column_segment(const ceni_calibrate_job &job, uint64_t unit, counter &count,
+__device__ void column_segment(const ceni_calibrate_job &job, uint64_t unit, window &bins,
                                seen &all) {
     uint64_t strips = (job.cols + WARP - 1) / WARP;
     uint64_t col = unit % strips * WARP + threadIdx.x % WARP, segment = unit / strips;
@@ -409,31 +346,30 @@ __device__ void column_segment(const ceni_calibrate_job &job, uint64_t unit, cou
     }
     seen here = {};
     double sum = 0, sum2 = 0;
-    for (uint64_t row = first; row < end; row += AHEAD) {
-        uint32_t bits[AHEAD];
+    for (uint64_t row = first; row < end; row += RUN) {
+        uint32_t bits[RUN];
+        int n = (int)lesser(RUN, end - row);
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
-            bits[k] = row + k < end ? load(job, row + k, col) : 0;
+        for (int k = 0; k < RUN; k++) {
+            bits[k] = k < n ? load(job, row + k, col) : 0;
         }
+        bins.add<true>(bits, n, here, all);
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
-            if (row + k < end) {
-                count.add(bits[k], here);
-                add_moments(bits[k], sum, sum2);
-            }
+        for (int k = 0; k < RUN; k++) {
+            add_moments(bits[k], sum, sum2);
         }
     }
     join(all, here);
     store_part(job, col, segment, here, sum, sum2);
 }
 
-__device__ void run_unit(const ceni_calibrate_job &job, uint64_t unit, counter &count, seen &all) {
+__device__ void run_unit(const ceni_calibrate_job &job, uint64_t unit, window &bins, seen &all) {
     if (job.axis == CENI_CALIBRATE_COLUMNS) {
-        column_segment(job, unit, count, all);
+        column_segment(job, unit, bins, all);
     } else if (job.axis == CENI_CALIBRATE_ROWS) {
-        row_segment_of_type<true>(job, unit, count, all);
+        row_segment<true>(job, unit, bins, all);
     } else {
-        row_segment_of_type<false>(job, unit, count, all);
+        row_segment<false>(job, unit, bins, all);
     }
 }
 
@@ -445,8 +381,8 @@ __device__ uint32_t sample(const ceni_calibrate_job &job, uint64_t unit, uint64_
     bool columns = job.axis == CENI_CALIBRATE_COLUMNS;
     uint64_t strips = (job.cols + WARP - 1) / WARP, lane = threadIdx.x % WARP;
     uint64_t row = columns ? unit / strips * job.segment : unit / job.segments;
-    uint64_t col = columns ? unit % strips * WARP + lane
-                           : unit % job.segments * job.segment + lane * RUN;
+    uint64_t col =
+        columns ? unit % strips * WARP + lane : unit % job.segments * job.segment + lane * RUN;
     return col < job.cols ? load(job, row, col) : 0;
 }
 
@@ -467,32 +403,19 @@ __device__ void finish(const ceni_calibrate_job &job, const seen &all) {
 
 } // namespace calibrate
 
-// Blocks of whole warps, at most WARPS of them.
-extern "C" __global__ void __launch_bounds__(256, 4) cen_calibrate(ceni_calibrate_job job) {
+extern "C" __global__ void __launch_bounds__(CENI_CALIBRATE_BLOCK)
+    cen_calibrate(ceni_calibrate_job job) {
     using namespace calibrate;
-    __shared__ shared local;
     uint64_t strips = (job.cols + WARP - 1) / WARP, warps = blockDim.x / WARP;
     uint64_t units = (job.axis == CENI_CALIBRATE_COLUMNS ? strips : job.rows) * job.segments;
     uint64_t unit = blockIdx.x * warps + threadIdx.x / WARP;
-    uint64_t width = job.axis == CENI_CALIBRATE_COLUMNS ? WARP : 1, held = 0;
-    uint32_t base = open_window(local, sample(job, unit, units));
-    counter count(job, local, base);
+    window bins(job, open_window(job, sample(job, unit, units)));
     seen all = {};
-    for (uint64_t first = blockIdx.x * warps; first < units; first += gridDim.x * warps) {
-        if (unit < units) {
-            run_unit(job, unit, count, all);
-        }
+    for (; unit < units; unit += gridDim.x * warps) {
+        run_unit(job, unit, bins, all);
         __syncwarp();
-        unit += gridDim.x * warps;
-        held += warps * width * job.segment;
-        if (held >> 31) { // the bins here have 32 bits
-            count.put();
-            flush(job, local, base);
-            held = 0;
-        }
     }
-    count.put();
-    flush(job, local, base);
+    bins.close(all);
     finish(job, all);
 }
 

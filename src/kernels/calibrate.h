@@ -20,6 +20,8 @@ enum {
     CENI_CALIBRATE_RUN = 8,      /* ... and a column's segment has one lane */
     CENI_CALIBRATE_PARTS = 65536 /* segments of all channels, unless there are more channels */
 };
+/* Of cen_calibrate: threads of a block, and bytes of shared memory for an octave of its window. */
+enum { CENI_CALIBRATE_BLOCK = 1024, CENI_CALIBRATE_OCTAVE = 16384 };
 
 /* Of finite elements, as keys: ~key of the least and key of the largest, so that 0 is neither. */
 typedef struct ceni_calibrate_channel {
@@ -40,6 +42,7 @@ typedef struct ceni_calibrate_job {
     uint64_t channels, parts;   /* 0 without channels */
     uint64_t segment, segments; /* elements of a channel (or a row) in one; how many */
     uint32_t dtype, axis;
+    uint32_t octaves, pad; /* of the window, 1 to 253 */
 } ceni_calibrate_job;
 
 #ifdef __CUDACC__

@@ -1,167 +1,121 @@
-// Encoding and decoding, as codec.h says. A thread has eight neighbours of a row at a time: they are
-// loaded, scaled, coded and stored as vectors where they are aligned, one by one where not
-// (codec_device.cuh). What a job asks for is the same for a whole launch, so branches on it do not
-// diverge.
+// Encoding and decoding, as codec.h says. A thread has eight neighbours of a row at a time, an
+// octet, as a vector where they are aligned and one by one where not (codec_device.cuh), and
+// several octets are on their way from memory at once. What a job asks for is the same for a whole
+// launch, so branches on it do not diverge.
+//
+// A team has a row or a stretch of it: a block, or where rows are short a warp. A row whose scale
+// is to be made stays in registers until it is known, so that it is read once; what is longer than
+// a team holds is read again, from the cache.
 
-#include "kernels/codec_device.cuh"
+#include "kernels/codec_scales.cuh"
+#include "kernels/codec_tally.cuh"
 
 namespace codec {
 
-// ---- sums ----
-
-struct tally {
-    unsigned nan, infinite, saturated, overflowed, underflowed, count;
-    double largest, max_error, error, error2, x2, y2, xy;
-};
-
-__device__ void add(tally &to, float x, float t, float y, float limit) {
-    uint32_t x_size = __float_as_uint(x) & MAGNITUDE, y_size = __float_as_uint(y) & MAGNITUDE;
-    to.count++;
-    to.nan += x_size > INFINITE;
-    to.infinite += x_size == INFINITE;
-    to.saturated += fabsf(t) > limit && y_size < INFINITE;
-    to.overflowed += x_size < INFINITE && y_size >= INFINITE;
-    to.underflowed += x_size && x_size < INFINITE && !y_size;
-    if (x_size < INFINITE && y_size < INFINITE) {
-        double a = x, b = y, e = fabs(__dsub_rn(a, b));
-        to.largest = fmax(to.largest, fabs(a));
-        to.max_error = fmax(to.max_error, e);
-        to.error += e;
-        to.error2 += e * e;
-        to.x2 += a * a;
-        to.y2 += b * b;
-        to.xy += a * b;
-    }
-}
-
-__device__ void put_count(uint64_t *to, unsigned count) {
-    count = __reduce_add_sync(ALL, count);
-    if (threadIdx.x % 32 == 0 && count) {
-        atomicAdd((unsigned long long *)to, (unsigned long long)count);
-    }
-}
-
-__device__ void put_sum(double *to, double sum) {
-    for (int step = 16; step; step /= 2) {
-        sum += __shfl_xor_sync(ALL, sum, step);
-    }
-    if (threadIdx.x % 32 == 0 && sum != 0) {
-        atomicAdd(to, sum);
-    }
-}
-
-// Numbers that are not negative are in the order of their bits.
-__device__ void put_most(double *to, double most) {
-    for (int step = 16; step; step /= 2) {
-        most = fmax(most, __shfl_xor_sync(ALL, most, step));
-    }
-    if (threadIdx.x % 32 == 0 && most > 0) {
-        atomicMax((unsigned long long *)to, (unsigned long long)__double_as_longlong(most));
-    }
-}
-
-// By whole warps.
-__device__ void put_tally(const ceni_codec_job &job, uint64_t row, const tally &t) {
-    ceni_codec_sums *to = (ceni_codec_sums *)job.sums + row;
-    put_count(&to->count, t.count);
-    put_count(&to->nan, t.nan);
-    put_count(&to->infinite, t.infinite);
-    put_count(&to->saturated, t.saturated);
-    put_count(&to->overflowed, t.overflowed);
-    put_count(&to->underflowed, t.underflowed);
-    put_most(&to->largest, t.largest);
-    put_most(&to->max_error, t.max_error);
-    put_sum(&to->error, t.error);
-    put_sum(&to->error2, t.error2);
-    put_sum(&to->x2, t.x2);
-    put_sum(&to->y2, t.y2);
-    put_sum(&to->xy, t.xy);
+// Octets that a thread has at once.
+template <bool WIDE> __device__ constexpr int batch() {
+    return WIDE ? CENI_CODEC_BATCH_WIDE : CENI_CODEC_BATCH;
 }
 
 // ---- eight at a time ----
 
-__device__ void encode_dense(const ceni_codec_job &job, uint64_t row, uint64_t col, int n,
-                             const float x[EIGHT], const scales8 &s, tally *sums) {
-    uint16_t q[EIGHT];
-#pragma unroll
-    for (int k = 0; k < EIGHT; k++) {
-        q[k] = code_of(job, x[k], s.r[k], s.z[k]);
+// With zero points and given scales: codes that are cut to the end of the range.
+template <int COUNT, typename S>
+__device__ void add_cut(const ceni_codec_job &job, int n, const float x[COUNT], const S &s,
+                        tally &to) {
+    if (!has(job, CENI_CODEC_GIVEN_SCALES) || !has(job, CENI_CODEC_ASYMMETRIC)) {
+        return;
     }
-    store_codes(job, values_at(job, row, col), n, q);
-    if (sums) {
 #pragma unroll
-        for (int k = 0; k < EIGHT; k++) {
-            if (k < n) {
-                float y = value_of(job, q[k], s.s[k], s.z[k]);
-                bool scaled = has(job, CENI_CODEC_SCALED);
-                sums->saturated += cut_by_zero(job, x[k], s.r[k], s.z[k]);
-                add(*sums, x[k], scaled ? __fmul_rn(x[k], s.r[k]) : x[k], y, job.limit);
-            }
-        }
+    for (int k = 0; k < COUNT; k++) {
+        int q = with_zero(__fmul_rn(x[k], s.at(k).r), s.at(k).z);
+        to.saturated += k < n && q != cut(job, q);
     }
 }
 
+template <bool SUMS, typename S>
+__device__ void encode_dense(const ceni_codec_job &job, uint64_t row, uint64_t col, int n,
+                             const float x[EIGHT], const S &s, tally &sums) {
+    uint32_t w[4];
+    code<EIGHT>(job, x, s, w);
+    store_codes(job, values_at(job, row, col), n, w);
+    if (SUMS && job.sums) {
+        float y[EIGHT], t[EIGHT];
+        value<EIGHT>(job, w, s, y);
+#pragma unroll
+        for (int k = 0; k < EIGHT; k++) {
+            t[k] = has(job, CENI_CODEC_SCALED) ? __fmul_rn(x[k], s.at(k).r) : x[k];
+        }
+        add_cut<EIGHT>(job, n, x, s, sums);
+        add(job, n, x, t, y, sums);
+    }
+}
+
+// The pair kept of four, as in codec_loops_body.h.
+__device__ uint32_t pair_of(const float *v) {
+    uint32_t a = __float_as_uint(v[0]) & MAGNITUDE, b = __float_as_uint(v[1]) & MAGNITUDE;
+    uint32_t c = __float_as_uint(v[2]) & MAGNITUDE, d = __float_as_uint(v[3]) & MAGNITUDE;
+    int ab = a < b, ac = a < c, ad = a < d, bc = b < c, bd = b < d, cd = c < d;
+    uint32_t mask = (ab + ac + ad < 2 && a) | (!ab + bc + bd < 2 && b) << 1 |
+                    (!ac + !bc + cd < 2 && c) << 2 | (!ad + !bd + !cd < 2 && d) << 3;
+    return (uint32_t)(0x000E0DCE098E4DCEull >> 4 * mask) & 15;
+}
+
+// One of four, without indexing registers by what is only known when it runs.
+template <typename T> __device__ T pick(const T *v, uint32_t index) {
+    T low = index & 1 ? v[1] : v[0], high = index & 1 ? v[3] : v[2];
+    return index & 2 ? high : low;
+}
+
+__device__ uint64_t metadata_at(const ceni_codec_job &job, uint64_t row, uint64_t col) {
+    return job.metadata + row * job.metadata_pitch + col / 8;
+}
+
+struct scales4 {
+    scale of[4];
+
+    __device__ scale at(int k) const {
+        return of[k];
+    }
+    __device__ bool tame() const {
+        return false;
+    }
+};
+
+template <bool SUMS>
 __device__ void encode_sparse(const ceni_codec_job &job, uint64_t row, uint64_t col, int n,
-                              const float x[EIGHT], const scales8 &s, tally *sums) {
-    uint32_t pairs[2] = {pair_of(x), pair_of(x + 4)};
-    uint16_t q[EIGHT] = {0};
+                              const float x[EIGHT], const scales8 &s, tally &sums) {
+    uint32_t pairs[2] = {pair_of(x), pair_of(x + 4)}, w[4] = {0};
+    float kept[4];
+    scales4 of;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
-        int g = k / 2 * 4;
         uint32_t index = pairs[k / 2] >> k % 2 * 2 & 3;
-        q[k] = code_of(job, pick(x + g, index), pick(s.r + g, index), pick(s.z + g, index));
+        kept[k] = pick(x + k / 2 * 4, index);
+        of.of[k] = pick(s.of + k / 2 * 4, index);
     }
-    store_codes(job, values_at(job, row, col), n > 4 ? 4 : 2, q);
+    code<4>(job, kept, of, w);
+    store_codes(job, values_at(job, row, col), n > 4 ? 4 : 2, w);
     uint8_t *to = (uint8_t *)metadata_at(job, row, col);
     uint8_t *end = (uint8_t *)(job.metadata + (row + 1) * job.metadata_pitch);
     *to++ = (uint8_t)(pairs[0] | pairs[1] << 4);
     while (col + EIGHT >= job.cols && to < end) {
         *to++ = 0xEE;
     }
-    if (!sums) {
+    if (!SUMS || !job.sums) {
         return;
     }
+    float back[4], y[EIGHT], t[EIGHT];
+    value<4>(job, w, of, back);
 #pragma unroll
     for (int k = 0; k < EIGHT; k++) {
         uint32_t pair = pairs[k / 4], at = k % 4;
-        bool first = at == (pair & 3), second = at == pair >> 2;
-        float y = 0, t = 0;
-        if (first || second) {
-            uint16_t code = second ? q[k / 4 * 2 + 1] : q[k / 4 * 2];
-            y = value_of(job, code, s.s[k], s.z[k]);
-            t = has(job, CENI_CODEC_SCALED) ? __fmul_rn(x[k], s.r[k]) : x[k];
-            sums->saturated += cut_by_zero(job, x[k], s.r[k], s.z[k]);
-        }
-        if (k < n) {
-            add(*sums, x[k], t, y, job.limit);
-        }
+        bool second = at == pair >> 2, either = second || at == (pair & 3);
+        y[k] = second ? back[k / 4 * 2 + 1] : either ? back[k / 4 * 2] : 0.0f;
+        t[k] = !either ? 0.0f : has(job, CENI_CODEC_SCALED) ? __fmul_rn(x[k], s.of[k].r) : x[k];
     }
-}
-
-__device__ void decode8(const ceni_codec_job &job, uint64_t row, uint64_t col, int n) {
-    scales8 s;
-    uint16_t q[EIGHT];
-    float y[EIGHT];
-    find_scales(job, row, col, n, s);
-    if (!has(job, CENI_CODEC_SPARSE)) {
-        load_codes(job, values_at(job, row, col), n, q);
-#pragma unroll
-        for (int k = 0; k < EIGHT; k++) {
-            y[k] = value_of(job, q[k], s.s[k], s.z[k]);
-        }
-        store8(job, place(job, row, col), n, y);
-        return;
-    }
-    uint32_t byte = *(const uint8_t *)metadata_at(job, row, col);
-    load_codes(job, values_at(job, row, col), n > 4 ? 4 : 2, q);
-#pragma unroll
-    for (int k = 0; k < EIGHT; k++) {
-        uint32_t pair = byte >> k / 4 * 4 & 15, at = k % 4;
-        uint16_t code = at == pair >> 2 ? q[k / 4 * 2 + 1] : q[k / 4 * 2];
-        bool kept = at == pair >> 2 || at == (pair & 3);
-        y[k] = kept ? value_of(job, code, s.s[k], s.z[k]) : 0.0f;
-    }
-    store8(job, place(job, row, col), n, y);
+    add_cut<4>(job, 4, kept, of, sums);
+    add(job, n, x, t, y, sums);
 }
 
 // ---- rows ----
@@ -171,178 +125,377 @@ __device__ int left_of(const ceni_codec_job &job, uint64_t octet) {
     return col >= job.cols ? 0 : job.cols - col < EIGHT ? (int)(job.cols - col) : EIGHT;
 }
 
-// From a row that begins at `base`.
-__device__ void load_octet(const ceni_codec_job &job, uint64_t base, uint64_t octet,
-                           float x[EIGHT]) {
-    load8(job, base + octet * EIGHT * element_bytes(job.dtype), left_of(job, octet), x);
+// What a team has in turn: a row whose scale is to be made, or a stretch of another.
+__device__ uint64_t item_of(const ceni_codec_job &job, uint32_t turn) {
+    uint64_t block = blockIdx.x + (uint64_t)turn * gridDim.x;
+    return block * (blockDim.x / job.team) + threadIdx.x / job.team;
 }
 
-// Scales of an octet in a group of 32, 64 or 128, whose lanes are neighbours. By whole warps.
-__device__ void group_scales(const ceni_codec_job &job, uint64_t row, uint64_t octet,
-                             const float x[EIGHT], scales8 &s) {
+__device__ uint64_t row_of(const ceni_codec_job &job, uint64_t item) {
+    return job.across == 1 ? item : job.rows == 1 ? 0 : item / job.across;
+}
+
+// Octet `first` of a row that begins at `base`, and the next ones, `step` apart.
+template <bool WIDE>
+__device__ void fetch_batch(const ceni_codec_job &job, uint64_t base, uint64_t first, unsigned step,
+                            raw<WIDE> v[]) {
+    constexpr int COUNT = batch<WIDE>(), BYTES = WIDE ? 32 : 16;
+    if (left_of(job, first + (COUNT - 1) * step) == EIGHT && base % 16 == 0) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            fetch_whole<WIDE>(base + (first + i * step) * BYTES, v[i]);
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        uint64_t octet = first + i * step;
+        fetch<WIDE>(base + octet * BYTES, left_of(job, octet), v[i]);
+    }
+}
+
+// The scale of a row of which the team's threads have the first octets already.
+template <bool WIDE>
+__device__ scale row_scale(const ceni_codec_job &job, uint64_t row, uint64_t base, unsigned lane,
+                           const raw<WIDE> v[]) {
+    constexpr int COUNT = batch<WIDE>();
     range e = {0, 0};
-    widen(job, x, e);
-    int lanes = (int)job.unit_cols / EIGHT, n = left_of(job, octet);
-    scale made = scale_of(job, over_lanes(e, lanes));
-    if (n && threadIdx.x % lanes == 0) {
-        write_scale(job, row * job.units_across + octet / lanes, made);
+    widen<WIDE, COUNT>(job, v, e);
+    uint64_t stretch = (uint64_t)COUNT * job.team;
+    for (uint64_t at = stretch; at < over(job.cols, EIGHT); at += stretch) {
+        raw<WIDE> more[COUNT];
+        fetch_batch<WIDE>(job, base, at + lane, job.team, more);
+        widen<WIDE, COUNT>(job, more, e);
     }
-    same_scales(made, n, s);
-}
-
-// Copies a row to shared memory, so that it is read once for its scale and its codes.
-__device__ uint64_t keep_row(const ceni_codec_job &job, uint64_t from, void *shared) {
-    uint64_t bytes = job.cols * element_bytes(job.dtype), words = from % 16 ? 0 : bytes / 16;
-#pragma unroll 4
-    for (uint64_t i = threadIdx.x; i < words; i += blockDim.x) {
-        ((uint4 *)shared)[i] = ((const uint4 *)from)[i];
-    }
-    for (uint64_t i = words * 8 + threadIdx.x; i < bytes / 2; i += blockDim.x) {
-        ((uint16_t *)shared)[i] = ((const uint16_t *)from)[i];
-    }
-    __syncthreads();
-    return (uint64_t)shared;
-}
-
-__device__ scale row_scale(const ceni_codec_job &job, uint64_t row, uint64_t base) {
-    range e = {0, 0};
-    for (uint64_t octet = threadIdx.x; octet < over(job.cols, EIGHT); octet += blockDim.x) {
-        float x[EIGHT];
-        load_octet(job, base, octet, x);
-        widen(job, x, e);
-    }
-    scale made = scale_of(job, over_block(e));
-    if (threadIdx.x == 0) {
+    scale made = scale_of(job, job.team == WARP ? over_lanes(job, e, WARP) : over_block(job, e));
+    if (lane == 0) {
         write_scale(job, row, made);
     }
     return made;
 }
 
-// A block has a row, if the row's scale is to be made of it, or else a stretch of STRETCH octets for
-// each thread.
-template <bool SUMS> __device__ void encode(const ceni_codec_job &job, void *shared) {
+// Of an octet in a group of 32, 64 or 128, whose lanes are neighbours. By whole warps.
+template <bool WIDE>
+__device__ scale group_scale(const ceni_codec_job &job, uint64_t row, uint64_t octet,
+                             const raw<WIDE> &v) {
+    range e = {0, 0};
+    widen<WIDE, 1>(job, &v, e);
+    int lanes = (int)job.unit_cols / EIGHT, shift = __ffs(lanes) - 1;
+    scale made = scale_of(job, over_lanes(job, e, lanes));
+    if (left_of(job, octet) && threadIdx.x % lanes == 0) {
+        write_scale(job, row * job.units_across + (octet >> shift), made);
+    }
+    return made;
+}
+
+template <bool WIDE, bool SUMS, bool SPARSE>
+__device__ void encode_octet(const ceni_codec_job &job, uint64_t row, uint64_t octet,
+                             const raw<WIDE> &v, const scale &s, tally &sums) {
+    int n = left_of(job, octet);
+    float x[EIGHT];
+    if (!n) {
+        return;
+    }
+    expand<WIDE>(job, v, x);
+    if (SPARSE) {
+        scales8 all;
+        spread_scale(s, n, all);
+        encode_sparse<SUMS>(job, row, octet * EIGHT, n, x, all, sums);
+    } else {
+        encode_dense<SUMS>(job, row, octet * EIGHT, n, x, s, sums);
+    }
+}
+
+// Octets of one scale that add_near may be asked of. false: nothing was done.
+template <bool WIDE>
+__device__ bool encode_near(const ceni_codec_job &job, uint64_t row, uint64_t first,
+                            const raw<WIDE> v[], const scale &s, tally &sums) {
+    constexpr int COUNT = batch<WIDE>();
+    uint32_t most = 0;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        most = larger<WIDE>(most, v[i]);
+    }
+    float top = largest<WIDE>(job, most);
+    if (left_of(job, first + (COUNT - 1) * job.team) < EIGHT || !is_finite(top) ||
+        !is_near(job, s)) {
+        return false;
+    }
+    sums.largest = fmaxf(sums.largest, top);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        float x[EIGHT];
+        uint32_t w[4];
+        expand<WIDE>(job, v[i], x);
+        add_near(job, x, s, w, sums);
+        store_codes(job, values_at(job, row, (first + i * job.team) * EIGHT), EIGHT, w);
+    }
+    return true;
+}
+
+// A row whose scale is to be made, or a batch for each thread of another, by a team.
+template <bool WIDE, bool SUMS, bool SPARSE>
+__device__ void encode_stretch(const ceni_codec_job &job, uint64_t row, uint64_t first,
+                               tally &sums) {
+    constexpr int COUNT = batch<WIDE>();
+    unsigned lane = threadIdx.x % job.team;
     bool own = has(job, CENI_CODEC_OWN_SCALES), whole = own && job.unit_cols == job.cols;
-    bool kept = whole && job.cols * element_bytes(job.dtype) <= CENI_CODEC_SHARED;
-    uint64_t octets = over(job.cols, EIGHT), stretch = (uint64_t)STRETCH * blockDim.x;
-    uint64_t across = whole ? 1 : over(octets, stretch), items = job.rows * across;
-    for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
-        uint64_t row = item / across, first = item % across * stretch;
-        uint64_t end = whole || octets - first < stretch ? octets : first + stretch;
-        uint64_t base = place(job, row, 0);
-        scale made = {1.0f, 1.0f, 0};
-        tally sums = {};
-        if (kept) {
-            base = keep_row(job, base, shared);
+    bool per_row = !own && job.unit_cols >= job.cols;
+    uint64_t base = place(job, row, 0);
+    raw<WIDE> v[COUNT];
+    fetch_batch<WIDE>(job, base, first + lane, job.team, v);
+    scale s = {1.0f, 1.0f, 0};
+    if (whole) {
+        s = row_scale<WIDE>(job, row, base, lane, v);
+    } else if (per_row) {
+        s = find_scale(job, row, 0);
+    }
+    for (uint64_t at = first;;) {
+        bool done = SUMS && !SPARSE && (whole || per_row) &&
+                    encode_near<WIDE>(job, row, at + lane, v, s, sums);
+#pragma unroll 1
+        for (int i = 0; !done && i < COUNT; i++) { // v[0], and then the next
+            uint64_t octet = at + lane + i * job.team;
+            if (own && !whole) {
+                s = group_scale<WIDE>(job, row, octet, v[0]);
+            } else if (!own && !per_row && left_of(job, octet)) {
+                s = find_scale(job, row, octet * EIGHT);
+            }
+            encode_octet<WIDE, SUMS, SPARSE>(job, row, octet, v[0], s, sums);
+#pragma unroll
+            for (int k = 1; k < COUNT; k++) {
+                v[k - 1] = v[k];
+            }
         }
-        if (whole) {
-            made = row_scale(job, row, base);
+        at += (uint64_t)COUNT * job.team;
+        if (!whole || at >= over(job.cols, EIGHT)) {
+            return;
         }
-        // Whole warps, since those of a group talk to each other.
-        for (uint64_t octet = first + threadIdx.x; octet - threadIdx.x % 32 < end;
-             octet += blockDim.x) {
-            int n = left_of(job, octet);
+        fetch_batch<WIDE>(job, base, at + lane, job.team, v);
+    }
+}
+
+// A stretch of `count` rows, where an octet's elements have scales of their own: those of columns
+// are found once for all rows.
+template <bool WIDE, bool SUMS>
+__device__ void encode_each(const ceni_codec_job &job, uint64_t row, uint64_t count,
+                            uint64_t octet) {
+    constexpr int COUNT = SUMS ? 1 : batch<WIDE>();
+    bool columns = job.unit_cols == 1 && job.unit_rows >= job.rows;
+    uint64_t col = octet * EIGHT, end = row + count;
+    int n = left_of(job, octet);
+    scales8 s;
+    if (columns) {
+        find_scales(job, row, col, n, s);
+    }
+    while (row < end) {
+        raw<WIDE> v[COUNT];
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            fetch<WIDE>(place(job, row + i, col), row + i < end ? n : 0, v[i]);
+        }
+#pragma unroll 1
+        for (int left = COUNT; left && row < end; left--, row++) { // v[0], and then the next
             float x[EIGHT];
-            scales8 s;
-            load_octet(job, base, octet, x);
-            if (whole) {
-                same_scales(made, n, s);
-            } else if (own) {
-                group_scales(job, row, octet, x, s);
-            } else {
-                find_scales(job, row, octet * EIGHT, n, s);
+            tally sums = {};
+            expand<WIDE>(job, v[0], x);
+            if (!columns) {
+                find_scales(job, row, col, n, s);
             }
             if (n && has(job, CENI_CODEC_SPARSE)) {
-                encode_sparse(job, row, octet * EIGHT, n, x, s, SUMS ? &sums : nullptr);
+                encode_sparse<SUMS>(job, row, col, n, x, s, sums);
             } else if (n) {
-                encode_dense(job, row, octet * EIGHT, n, x, s, SUMS ? &sums : nullptr);
+                encode_dense<SUMS>(job, row, col, n, x, s, sums);
+            }
+            if (SUMS) {
+                __syncwarp();
+                put_tally(job, row, sums);
+            }
+#pragma unroll
+            for (int i = 1; i < COUNT; i++) {
+                v[i - 1] = v[i];
             }
         }
-        if (SUMS) {
+    }
+}
+
+// A block's item is CENI_CODEC_EACH_ROWS rows by an octet a thread.
+template <bool SUMS> __device__ void encode_all_each(const ceni_codec_job &job) {
+    uint64_t across = over(over(job.cols, EIGHT), blockDim.x);
+    uint64_t items = over(job.rows, CENI_CODEC_EACH_ROWS) * across;
+    for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
+        uint64_t row = item / across * CENI_CODEC_EACH_ROWS, left = job.rows - row;
+        uint64_t count = left < CENI_CODEC_EACH_ROWS ? left : CENI_CODEC_EACH_ROWS;
+        uint64_t octet = item % across * blockDim.x + threadIdx.x;
+        if (job.dtype == CEN_FP32) {
+            encode_each<true, SUMS>(job, row, count, octet);
+        } else {
+            encode_each<false, SUMS>(job, row, count, octet);
+        }
+    }
+}
+
+template <bool SUMS, bool SPARSE> __device__ void encode(const ceni_codec_job &job) {
+    // By whole blocks if a block is a team, since its warps meet; else by whole warps.
+    for (uint32_t turn = 0; item_of(job, turn) < job.items; turn++) {
+        uint64_t item = item_of(job, turn), row = row_of(job, item);
+        uint64_t first = (item - row * job.across) * job.team;
+        tally sums = {};
+        if (job.dtype == CEN_FP32) {
+            encode_stretch<true, SUMS, SPARSE>(job, row, first * batch<true>(), sums);
+        } else {
+            encode_stretch<false, SUMS, SPARSE>(job, row, first * batch<false>(), sums);
+        }
+        if (SUMS && job.sums) {
+            __syncwarp();
             put_tally(job, row, sums);
         }
-        if (kept) {
-            __syncthreads();
+    }
+}
+
+// ---- decoding ----
+
+// Bytes of an octet's codes.
+__device__ unsigned octet_bytes(const ceni_codec_job &job) {
+    return bits_of(job) / (has(job, CENI_CODEC_SPARSE) ? 2 : 1);
+}
+
+// `bytes` of them, 16, 8 or 4, aligned so.
+__device__ void fetch_codes(uint64_t at, unsigned bytes, uint32_t w[4]) {
+    if (bytes == 16) {
+        uint4 v = __ldg((const uint4 *)at);
+        w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
+    } else if (bytes == 8) {
+        uint2 v = __ldg((const uint2 *)at);
+        w[0] = v.x, w[1] = v.y;
+    } else {
+        w[0] = __ldg((const uint32_t *)at);
+    }
+}
+
+template <typename S>
+__device__ void decode_octet(const ceni_codec_job &job, uint64_t row, uint64_t col, int n,
+                             const uint32_t w[4], const S &s) {
+    float y[EIGHT];
+    value<EIGHT>(job, w, s, y);
+    store8(job, place(job, row, col), n, y);
+}
+
+__device__ void decode_sparse(const ceni_codec_job &job, uint64_t row, uint64_t col, int n,
+                              const uint32_t w[4], uint32_t byte, const scales8 &s) {
+    float kept[4], y[EIGHT];
+    scales4 of;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        of.of[k] = pick(s.of + k / 2 * 4, byte >> 2 * k & 3);
+    }
+    value<4>(job, w, of, kept);
+#pragma unroll
+    for (int k = 0; k < EIGHT; k++) {
+        uint32_t pair = byte >> k / 4 * 4 & 15, at = k % 4;
+        y[k] = at == pair >> 2 ? kept[k / 4 * 2 + 1] : at == (pair & 3) ? kept[k / 4 * 2] : 0.0f;
+    }
+    store8(job, place(job, row, col), n, y);
+}
+
+// One octet, for ends of rows and for what is not aligned or has scales of each its own.
+__device__ void decode_any(const ceni_codec_job &job, uint64_t row, uint64_t octet) {
+    uint64_t col = octet * EIGHT;
+    int n = left_of(job, octet);
+    uint32_t w[4] = {0};
+    scales8 s;
+    if (!n) {
+        return;
+    }
+    if (each_its_own(job)) {
+        find_scales(job, row, col, n, s);
+    } else {
+        spread_scale(find_scale(job, row, col), n, s);
+    }
+    if (has(job, CENI_CODEC_SPARSE)) {
+        load_codes(job, values_at(job, row, col), n > 4 ? 4 : 2, w);
+        decode_sparse(job, row, col, n, w, *(const uint8_t *)metadata_at(job, row, col), s);
+    } else {
+        load_codes(job, values_at(job, row, col), n, w);
+        decode_octet(job, row, col, n, w, s);
+    }
+}
+
+__device__ void decode_stretch(const ceni_codec_job &job, uint64_t row, uint64_t first) {
+    constexpr int COUNT = CENI_CODEC_BATCH;
+    unsigned step = job.team, bytes = octet_bytes(job);
+    uint64_t from = values_at(job, row, 0);
+    if (left_of(job, first + (COUNT - 1) * step) < EIGHT || from % bytes || each_its_own(job)) {
+#pragma unroll 1
+        for (int i = 0; i < COUNT; i++) {
+            decode_any(job, row, first + i * step);
+        }
+        return;
+    }
+    uint32_t w[COUNT][4] = {}, pairs[COUNT] = {};
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        fetch_codes(from + (first + i * step) * bytes, bytes, w[i]);
+        if (has(job, CENI_CODEC_SPARSE)) {
+            pairs[i] = __ldg((const uint8_t *)metadata_at(job, row, (first + i * step) * EIGHT));
+        }
+    }
+    bool per_row = job.unit_cols >= job.cols;
+    scale s = find_scale(job, row, first * EIGHT);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        uint64_t col = (first + i * step) * EIGHT;
+        if (i && !per_row) {
+            s = find_scale(job, row, col);
+        }
+        if (has(job, CENI_CODEC_SPARSE)) {
+            scales8 all;
+            spread_scale(s, EIGHT, all);
+            decode_sparse(job, row, col, EIGHT, w[i], pairs[i], all);
+        } else {
+            decode_octet(job, row, col, EIGHT, w[i], s);
         }
     }
 }
 
-// ---- units of several rows ----
-
-// One column each: neighbouring threads have neighbouring columns, so that rows are read together.
-__device__ void column_scales(const ceni_codec_job &job) {
-    __shared__ range rows[8][33];
-    unsigned lane = threadIdx.x % 32, part = threadIdx.x / 32, parts = blockDim.x / 32;
-    uint64_t bands = over(job.rows, job.unit_rows), across = over(job.cols, 32);
-    for (uint64_t item = blockIdx.x; item < bands * across; item += gridDim.x) {
-        uint64_t band = item / across, col = item % across * 32 + lane;
-        uint64_t first = band * job.unit_rows, end = first + job.unit_rows;
-        range e = {0, 0};
-        for (uint64_t row = first + part; row < end && row < job.rows; row += parts) {
-            float x[EIGHT];
-            load8(job, place(job, row, col), col < job.cols ? 1 : 0, x);
-            widen(job, x, e);
-        }
-        rows[part][lane] = e;
-        __syncthreads();
-        for (unsigned p = 0; part == 0 && p < parts; p++) {
-            e = wider(e, rows[p][lane]);
-        }
-        if (part == 0 && col < job.cols) {
-            write_scale(job, band * job.units_across + col, scale_of(job, e));
-        }
-        __syncthreads();
+__device__ void decode(const ceni_codec_job &job) {
+    for (uint32_t turn = 0; item_of(job, turn) < job.items; turn++) {
+        uint64_t item = item_of(job, turn), row = row_of(job, item);
+        uint64_t first = (item - row * job.across) * job.team;
+        decode_stretch(job, row, first * CENI_CODEC_BATCH + threadIdx.x % job.team);
     }
 }
 
-__device__ void unit_scales(const ceni_codec_job &job) {
-    uint64_t bands = over(job.rows, job.unit_rows), width = over(job.unit_cols, EIGHT);
-    for (uint64_t unit = blockIdx.x; unit < bands * job.units_across; unit += gridDim.x) {
-        uint64_t top = unit / job.units_across * job.unit_rows;
-        uint64_t left = unit % job.units_across * job.unit_cols;
-        uint64_t rows = job.rows - top < job.unit_rows ? job.rows - top : job.unit_rows;
-        uint64_t cols = job.cols - left < job.unit_cols ? job.cols - left : job.unit_cols;
-        range e = {0, 0};
-        for (uint64_t i = threadIdx.x; i < rows * width; i += blockDim.x) {
-            uint64_t row = top + i / width, col = i % width * EIGHT;
-            int n = col >= cols ? 0 : cols - col < EIGHT ? (int)(cols - col) : EIGHT;
-            float x[EIGHT];
-            load8(job, place(job, row, left + col), n, x);
-            widen(job, x, e);
+// ---- one unit ----
+
+// Tiles of CENI_CODEC_TILE elements of a row, an octet a thread, of several tiles at once.
+template <bool WIDE> __device__ range extremes(const ceni_codec_job &job) {
+    constexpr int COUNT = batch<WIDE>(), BYTES = WIDE ? 32 : 16;
+    uint64_t across = over(job.cols, CENI_CODEC_TILE), tiles = job.rows * across;
+    range e = {0, 0};
+    for (uint64_t first = blockIdx.x; first < tiles; first += (uint64_t)COUNT * job.extremes) {
+        raw<WIDE> v[COUNT];
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            uint64_t tile = first + (uint64_t)i * job.extremes;
+            uint64_t row = job.rows == 1 ? 0 : tile / across;
+            uint64_t octet = (tile - row * across) * blockDim.x + threadIdx.x;
+            int n = tile < tiles ? left_of(job, octet) : 0;
+            fetch<WIDE>(place(job, row, 0) + octet * BYTES, n, v[i]);
         }
-        e = over_block(e);
-        if (threadIdx.x == 0) {
-            write_scale(job, unit, scale_of(job, e));
-        }
-        __syncthreads();
+        widen<WIDE, COUNT>(job, v, e);
     }
-}
-
-// Pairs lie in `values`, which may be aligned to a byte.
-__device__ void put_pair(const ceni_codec_job &job, uint64_t index, range e) {
-    uint64_t bits = __float_as_uint(e.lo) | (uint64_t)__float_as_uint(e.hi) << 32;
-    store_bytes(job.values + index * 8, 8, bits);
-}
-
-__device__ range get_pair(const ceni_codec_job &job, uint64_t index) {
-    uint64_t bits = load_bytes(job.values + index * 8, 8);
-    return {__uint_as_float((uint32_t)bits), __uint_as_float((uint32_t)(bits >> 32))};
+    return e;
 }
 
 } // namespace codec
 
-extern "C" __global__ void cen_encode_extremes(ceni_codec_job job) {
+// Blocks of CENI_CODEC_TILE / 8 threads.
+extern "C" __global__ void __launch_bounds__(CENI_CODEC_TILE / 8)
+    cen_encode_extremes(ceni_codec_job job) {
     using namespace codec;
-    uint64_t across = over(job.cols, CENI_CODEC_TILE), tiles = job.rows * across;
-    range e = {0, 0};
-    for (uint64_t tile = blockIdx.x; tile < tiles; tile += job.extremes) {
-        uint64_t first = tile % across * (CENI_CODEC_TILE / EIGHT);
-        for (unsigned i = threadIdx.x; i < CENI_CODEC_TILE / EIGHT; i += blockDim.x) {
-            float x[EIGHT];
-            load_octet(job, place(job, tile / across, 0), first + i, x);
-            widen(job, x, e);
-        }
-    }
-    e = over_block(e);
+    range e = job.dtype == CEN_FP32 ? extremes<true>(job) : extremes<false>(job);
+    e = over_block(job, e);
     if (threadIdx.x == 0 && blockIdx.x < job.extremes) {
         put_pair(job, blockIdx.x, e);
     }
@@ -355,7 +508,7 @@ extern "C" __global__ void cen_encode_scales(ceni_codec_job job) {
         for (unsigned i = threadIdx.x; i < job.extremes; i += blockDim.x) {
             e = wider(e, get_pair(job, i));
         }
-        e = over_block(e);
+        e = over_block(job, e);
         if (threadIdx.x == 0 && blockIdx.x == 0) {
             write_scale(job, 0, scale_of(job, e));
         }
@@ -366,24 +519,29 @@ extern "C" __global__ void cen_encode_scales(ceni_codec_job job) {
     }
 }
 
-extern __shared__ uint4 codec_shared[];
-
-extern "C" __global__ void __launch_bounds__(256, 4) cen_encode(ceni_codec_job job) {
-    codec::encode<false>(job, codec_shared);
+extern "C" __global__ void __launch_bounds__(CENI_CODEC_TEAM_MAX, 2)
+    cen_encode(ceni_codec_job job) {
+    codec::encode<false, false>(job);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 2)
-cen_encode_sums(ceni_codec_job job) {
-    codec::encode<true>(job, codec_shared);
+extern "C" __global__ void __launch_bounds__(CENI_CODEC_TEAM_MAX, 1)
+    cen_encode_sums(ceni_codec_job job) {
+    codec::encode<true, false>(job);
 }
 
-extern "C" __global__ void cen_decode(ceni_codec_job job) {
-    using namespace codec;
-    uint64_t across = over(over(job.cols, EIGHT), blockDim.x), items = job.rows * across;
-    for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
-        uint64_t octet = item % across * blockDim.x + threadIdx.x;
-        if (left_of(job, octet)) {
-            decode8(job, item / across, octet * EIGHT, left_of(job, octet));
-        }
-    }
+extern "C" __global__ void __launch_bounds__(CENI_CODEC_TEAM_MAX, 1)
+    cen_encode_sparse(ceni_codec_job job) {
+    codec::encode<true, true>(job);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 2) cen_encode_each(ceni_codec_job job) {
+    codec::encode_all_each<false>(job);
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1) cen_encode_each_sums(ceni_codec_job job) {
+    codec::encode_all_each<true>(job);
+}
+
+extern "C" __global__ void __launch_bounds__(256) cen_decode(ceni_codec_job job) {
+    codec::decode(job);
 }

@@ -5,18 +5,12 @@
  *                               where one unit is the whole matrix: the first step of its scale
  *     cen_encode_scales(job)    scales and zero points; of one unit from those pairs
  *     cen_encode(job)           values and metadata; with CENI_CODEC_OWN_SCALES it makes the scales
- *                               of units in one row, which are the row or a group, too. It needs
- *                               the row's bytes of shared memory if they are CENI_CODEC_SHARED or
- *                               fewer, and the row is the unit
- *     cen_encode_sums(job)     and adds to sums, which are 0 before
+ *                               of units in one row, which are the row or a group, too
+ *     cen_encode_sums(job)      and adds to sums, which are 0 before
+ *     cen_encode_sparse(job)    either, of 2:4
+ *     cen_encode_each(job)      where eight neighbours have scales of more than one unit
+ *     cen_encode_each_sums(job) and adds to sums
  *     cen_decode(job)           the matrix
- *     cen_encode_rows, cen_encode_octets, cen_decode_octets(job)
- *                               the same (without sums) of whole octets: rows have a multiple of
- *                               8 elements and begin at multiples of 16 bytes, values at those of
- *                               what 8 codes take; nothing ASYMMETRIC, and 8 elements are of one
- *                               unit. SPARSE goes to _sparse_rows and _sparse_octets. Grid: rows,
- * and stretches of 4 octets a thread in a row. _rows is for OWN_SCALES of rows that are one
- * stretch, _octets for all others
  *
  * Read by CUDA, too. */
 #ifndef CENI_KERNELS_CODEC_H
@@ -46,7 +40,11 @@ enum {
 enum {
     CENI_CODEC_TILE = 1024,
     CENI_CODEC_EXTREMES_MAX = 1024,
-    CENI_CODEC_SHARED = 40960 /* a row of so many bytes is kept in shared memory, of that size */
+    /* Octets that a thread has at once, of 16 bits and of FP32, and threads of a team. */
+    CENI_CODEC_BATCH = 4,
+    CENI_CODEC_BATCH_WIDE = 2,
+    CENI_CODEC_TEAM_MAX = 512,
+    CENI_CODEC_EACH_ROWS = 32 /* rows of an item of cen_encode_each */
 };
 
 /* One matrix. The source when encoding, what is written when decoding. */
@@ -58,8 +56,10 @@ typedef struct ceni_codec_job {
     uint64_t unit_rows, unit_cols, units_across;
     uint32_t dtype; /* cen_dtype: FP32, FP16 or BF16 */
     uint32_t kind, flags;
-    uint32_t extremes; /* pairs that cen_encode_extremes makes */
-    float divisor;     /* of a unit's extremes: its scale */
+    uint32_t extremes;      /* pairs that cen_encode_extremes makes */
+    uint32_t team;          /* threads that have a row or a stretch of it: all of a block, or 32 */
+    uint64_t across, items; /* stretches of a row, and of all rows */
+    float divisor;          /* of a unit's extremes: its scale */
     float limit; /* what |t| exceeds when it is cut: beyond the tie above the largest number */
     int32_t low, high; /* of INT kinds */
 } ceni_codec_job;
