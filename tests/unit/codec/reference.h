@@ -5,6 +5,7 @@
 #define REFERENCE_H
 
 #include "cenote/codec.h"
+#include "tests/random.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -39,12 +40,6 @@ static inline bool is_tried(void) {
 enum data { RANDOM, HALVES, SUBNORMAL, HUGE_ONES, SPECIAL, CONSTANT, ZEROS, SPARSE, DATA };
 static const char *const data_names[DATA] = {"random",  "halves",   "subnormal", "huge",
                                              "special", "constant", "zeros",     "sparse"};
-
-static inline uint64_t random_next(uint64_t *state) {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    return *state ^= *state << 17;
-}
 
 static inline float of_bits(uint32_t bits) {
     float value;

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "kernels/codec_loops.h"
+#include "tests/random.h"
 
 enum { TILE = CENI_CODEC_TILE };
 
@@ -28,10 +29,7 @@ static union {
 } a, b, in;
 
 static uint32_t next(void) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed >> 24);
+    return (uint32_t)(random_next(&seed) >> 24);
 }
 
 static float any_float(void) {
