@@ -51,7 +51,8 @@ static void fill(void) {
 }
 
 static void same(const char *what, size_t n) {
-    if (memcmp(&a, &b, sizeof a)) {
+    const uint8_t *left = (const uint8_t *)&a, *right = (const uint8_t *)&b;
+    if (memcmp(left, right, sizeof a)) {
         fail_msg("%s of %zu differs", what, n);
     }
 }
