@@ -3,8 +3,8 @@
 
 A figure is bytes read and written in a second, of a matrix that no cache holds, but for lossless BF16, whose own bytes are
 counted. Time is the processor's of this thread, and ways follow each other in every round. Results go into memory that
-was written before, unless a peer makes its own. Scales are made in the time, by each. Needs torch and NumPy. Writes {"bench_codec_cpu": {"name", "figures"}}
-for tools/bench.py --from.
+was written before, unless a peer makes its own. Scales are made in the time, by each. Needs torch and NumPy. Writes
+{"bench_codec_cpu": {"name", "figures"}} for tools/bench.py --from.
 
 usage: bench/peers/codec_cpu.py --out FILE [--rows N] [--cols N]   CENOTE_LIBRARY names a libcenote.so
 """

@@ -5,9 +5,8 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_uint64, c_void_p
 from typing import Any, Dict, List, Tuple
 
-from cenote._codec import Codec
+from cenote._codec import Codec, Matrix
 from cenote._lib import declare
-from cenote._product import Matrix
 
 #: cen_channels.
 CHANNELS = {"none": 0, "rows": 1, "columns": 2}

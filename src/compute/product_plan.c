@@ -31,11 +31,12 @@ static void add(list *l, const char *name, const uint32_t tile[3], uint32_t stag
     }
 }
 
-/* The kernel `base` of the layouts that lie in memory: BASE_nn and so on, which the table has. */
+/* Of four kernels' names that of the layouts that lie in memory. */
 static const char *layout(const ceni_product_args *p, const char *const names[4]) {
     return names[(p->transpose_a ? 2 : 0) + (p->transpose_b ? 1 : 0)];
 }
 
+/* The names that the table has for `base`, A's layout first. */
 #define LAYOUTS(base)                                                                              \
     (const char *const[4]) {                                                                       \
         base "_nn", base "_nt", base "_tn", base "_tt"                                             \
@@ -64,21 +65,35 @@ static bool mappable(const ceni_product_args *p) {
            p->a_stride < UINT64_C(1) << 39 && p->b_stride < UINT64_C(1) << 39;
 }
 
+/* Kernels of one kind, of which the planner takes the one that needs least time first. */
+enum { CHOICES = 3 };
+
 /* Kernels of wgmma by the tile that `blocks` blocks make together, and what a column of it costs,
- * beside others: narrow tiles wait for shared memory and L2, and the epilogue weighs more. `bench/
- * gpu/product.py --only half conv` measures all of them. A pair is taken by name only, until it is
- * seen to be faster: less than 100 would have it taken. */
+ * beside others: narrow tiles wait for shared memory and L2, and the epilogue weighs more.
+ * bench/gpu/product.py --only half conv measures all of them. A pair is taken by name only, until
+ * it is seen to be faster: less than 100 would have it taken. */
 typedef struct wgmma_kernel {
     uint32_t cols, blocks, cost;
     const char *const *names[2]; /* of FP16 and BF16, by layout; one name of convolutions */
 } wgmma_kernel;
 
+/* Kernels that decode B by the rows of their tiles. */
+typedef struct coded_kernel {
+    uint32_t rows;
+    const char *const *names[2]; /* of FP16 and BF16, by layout */
+} coded_kernel;
+
 #define NAMES(base)                                                                                \
     { LAYOUTS(base "_fp16"), LAYOUTS(base "_bf16") }
-static const wgmma_kernel products[] = {
+static const wgmma_kernel products[CHOICES] = {
     {256, 1, 100, NAMES("cen_product_wgmma")},
     {128, 1, 110, NAMES("cen_product_wgmma128")},
     {256, 2, 1000, NAMES("cen_product_wgmma_pair")},
+};
+static const coded_kernel coded_products[CHOICES] = {
+    {CENI_SIMT_TILE, NAMES("cen_product_coded")},
+    {64, NAMES("cen_product_coded64")},
+    {16, NAMES("cen_product_coded16")},
 };
 #undef NAMES
 #define NAMES(base)                                                                                \
@@ -87,14 +102,23 @@ static const wgmma_kernel products[] = {
             base "_bf16"                                                                           \
         }                                                                                          \
     }
-static const wgmma_kernel convolutions[] = {
+static const wgmma_kernel convolutions[CHOICES] = {
     {256, 1, 100, NAMES("cen_conv_wgmma256")},
     {128, 1, 110, NAMES("cen_conv_wgmma128")},
     {64, 1, 130, NAMES("cen_conv_wgmma64")},
 };
 #undef NAMES
-enum { WGMMA_KERNELS = sizeof products / sizeof *products };
-_Static_assert(sizeof convolutions == sizeof products, "as many of either");
+
+/* The choices from the least time on, of equals the first. */
+static void order_by(const uint64_t times[CHOICES], uint32_t order[CHOICES]) {
+    for (uint32_t i = 0; i < CHOICES; i++) {
+        uint32_t at = i;
+        for (; at && times[order[at - 1]] > times[i]; at--) {
+            order[at] = order[at - 1];
+        }
+        order[at] = i;
+    }
+}
 
 /* Rounds of all multiprocessors, times what each does in one. */
 static uint64_t wgmma_time(const cen_device *device, const ceni_product_args *p,
@@ -122,23 +146,19 @@ static void add_wgmma(const cen_device *device, list *l, const wgmma_kernel *ker
     }
 }
 
-/* The one that takes least time first. */
 static void add_all_wgmma(const cen_device *device, list *l, bool is_conv) {
     const ceni_product_args *p = l->args;
     const wgmma_kernel *all = is_conv ? convolutions : products;
-    uint32_t more = is_conv ? CENI_CONV_ROWS_SHARED : 0, order[WGMMA_KERNELS];
+    uint32_t more = is_conv ? CENI_CONV_ROWS_SHARED : 0, order[CHOICES];
+    uint64_t times[CHOICES];
     if (device->compute_capability != 90 || !device->backend->tensor_map || !mappable(p)) {
         return;
     }
-    for (uint32_t i = 0; i < WGMMA_KERNELS; i++) {
-        uint64_t time = wgmma_time(device, p, &all[i]);
-        uint32_t at = i;
-        for (; at && wgmma_time(device, p, &all[order[at - 1]]) > time; at--) {
-            order[at] = order[at - 1];
-        }
-        order[at] = i;
+    for (uint32_t i = 0; i < CHOICES; i++) {
+        times[i] = wgmma_time(device, p, &all[i]);
     }
-    for (uint32_t i = 0; i < WGMMA_KERNELS; i++) {
+    order_by(times, order);
+    for (uint32_t i = 0; i < CHOICES; i++) {
         const wgmma_kernel *kernel = &all[order[i]];
         const char *const *names = kernel->names[p->input == CEN_BF16];
         add_wgmma(device, l, kernel, is_conv ? names[0] : layout(p, names), more);
@@ -154,8 +174,8 @@ static void add_half(const cen_device *device, list *l) {
             2);
 }
 
-/* Rounds of all multiprocessors, times what a thread does in one: decoding a column takes about as
- * long as copying four rows of A. */
+/* Rounds of all multiprocessors, times what a thread does in one: decoding a column is taken
+ * to be as long as copying four rows of A. */
 static uint64_t coded_time(const cen_device *device, const ceni_product_args *p, uint32_t rows) {
     uint32_t multiprocessors = device->multiprocessors ? device->multiprocessors : 1;
     uint32_t cols = CENI_CODED_COLS(rows);
@@ -170,38 +190,25 @@ static uint32_t shared_most(const cen_device *device) {
     return (small ? 99 : 163) << 10;
 }
 
-static void add_coded(const cen_device *device, list *l, uint32_t rows, const char *bf16,
-                      const char *fp16) {
+static void add_coded(const cen_device *device, list *l, const coded_kernel *kernel) {
+    uint32_t rows = kernel->rows;
     const uint32_t tile[3] = {rows, CENI_CODED_COLS(rows),
                               CENI_CODED_SLICES(rows) * (CENI_MMA_ROW_BYTES / 2)};
     if (CENI_CODED_SHARED(rows) <= shared_most(device)) {
-        add(l, l->args->input == CEN_BF16 ? bf16 : fp16, tile, CENI_CODED_STAGES(rows),
-            CENI_TILE_THREADS, CENI_CODED_SHARED(rows));
+        add(l, layout(l->args, kernel->names[l->args->input == CEN_BF16]), tile,
+            CENI_CODED_STAGES(rows), CENI_TILE_THREADS, CENI_CODED_SHARED(rows));
     }
 }
 
 static void add_all_coded(const cen_device *device, list *l) {
-    uint32_t rows[3] = {CENI_SIMT_TILE, 64, 16};
-    for (int i = 0; i < 2; i++) { /* the least to the front, of equals the first */
-        for (int j = 1; j >= i; j--) {
-            uint32_t upper = rows[j];
-            if (coded_time(device, l->args, rows[j + 1]) < coded_time(device, l->args, upper)) {
-                rows[j] = rows[j + 1];
-                rows[j + 1] = upper;
-            }
-        }
+    uint32_t order[CHOICES];
+    uint64_t times[CHOICES];
+    for (uint32_t i = 0; i < CHOICES; i++) {
+        times[i] = coded_time(device, l->args, coded_products[i].rows);
     }
-    for (int i = 0; i < 3; i++) {
-        if (rows[i] == CENI_SIMT_TILE) {
-            add_coded(device, l, rows[i], layout(l->args, LAYOUTS("cen_product_coded_bf16")),
-                      layout(l->args, LAYOUTS("cen_product_coded_fp16")));
-        } else if (rows[i] == 64) {
-            add_coded(device, l, rows[i], layout(l->args, LAYOUTS("cen_product_coded64_bf16")),
-                      layout(l->args, LAYOUTS("cen_product_coded64_fp16")));
-        } else {
-            add_coded(device, l, rows[i], layout(l->args, LAYOUTS("cen_product_coded16_bf16")),
-                      layout(l->args, LAYOUTS("cen_product_coded16_fp16")));
-        }
+    order_by(times, order);
+    for (uint32_t i = 0; i < CHOICES; i++) {
+        add_coded(device, l, &coded_products[order[i]]);
     }
 }
 

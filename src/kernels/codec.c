@@ -22,14 +22,12 @@ static bool is_as_is(const ceni_codec_job *job) {
     return same && !ceni_codec_is(job, CENI_CODEC_SATURATING);
 }
 
-/* Units that begin amid a vector take steps, and halves of which none may be pruned. */
+/* Units that begin amid a vector take steps. */
 static const ceni_codec_run_loops *straight_of(const ceni_codec_loops *loops,
                                                const ceni_codec_job *job) {
     bool amid = ceni_codec_is(job, CENI_CODEC_SCALED) && job->unit_cols < job->cols &&
                 job->unit_cols % STEP;
-    bool refused = ceni_codec_is(job, CENI_CODEC_ONLY_SPARSE) && job->dtype != CEN_FP32;
-    return !loops->runs || amid || refused ? NULL
-                                           : &loops->runs->of[ceni_codec_source(job)][job->kind];
+    return !loops->runs || amid ? NULL : &loops->runs->of[ceni_codec_source(job)][job->kind];
 }
 
 static void worker_init(worker *w, const ceni_codec_loops *loops, const ceni_codec_job *job) {
@@ -216,6 +214,9 @@ bool ceni_codec_encode_with(const ceni_codec_loops *loops, const ceni_codec_job 
     bool scales = ceni_codec_is(job, CENI_CODEC_OWN_SCALES);
     worker w;
     worker_init(&w, loops, job);
+    if (ceni_codec_is(job, CENI_CODEC_ONLY_SPARSE) && job->dtype != CEN_FP32) {
+        w.straight = NULL; /* vectors of halves prune, and do not tell */
+    }
     for (uint64_t row = 0; row < job->rows; row++) {
         ceni_codec_sums sums = {0};
         if (scales && row % job->unit_rows == 0) {

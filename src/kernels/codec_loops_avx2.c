@@ -1,4 +1,4 @@
-/* Compiled with -mavx2 (CMakeLists.txt). */
+/* Compiled with -mavx2 -mfma (CMakeLists.txt). */
 #if defined(__x86_64__)
 #define LOOPS  ceni_codec_loops_avx2
 #define RUNS   (&ceni_codec_runs_avx2)

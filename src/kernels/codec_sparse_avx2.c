@@ -1,5 +1,5 @@
 /* 2:4 of floats, and of 16-bit floats straight from those of the same type. Compiled with -mavx2
- * (CMakeLists.txt). A quarter of a vector, or half of one of 128 bits, is a group. */
+ * -mfma (CMakeLists.txt). A quarter of a vector, or half of one of 128 bits, is a group. */
 #if defined(__x86_64__)
 #include "kernels/codec_runs.h"
 #include "kernels/codec_vectors.h"

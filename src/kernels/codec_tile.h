@@ -1,5 +1,5 @@
-/* Encoding and decoding on the host, a tile of a row at a time: what codec.c and codec_scales.c
- * share. */
+/* Encoding and decoding on the host, a tile of a row at a time: what codec.c, codec_steps.c and
+ * codec_scales.c share. */
 #ifndef CENI_KERNELS_CODEC_TILE_H
 #define CENI_KERNELS_CODEC_TILE_H
 

@@ -4,8 +4,8 @@
 // A thread copies runs of 16 encoded neighbours of a row, and decodes the same ones one stage
 // before they are multiplied: it waits for its own copies alone, and one barrier a stage serves
 // both A's stage and the decoded B. Of that there are two, so that one is written while the other
-// is read. Elements become FP32 and are rounded to A's type as the codec does it
-// (src/kernels/codec.c); what lies behind the last is 0, whatever it decodes to.
+// is read. Elements become FP32 as docs/codecs.md says, and are rounded to A's type; what lies
+// behind the last is 0, whatever it decodes to.
 //
 // cen_product_coded makes tiles of 128 x 128 as cen_product_mma does; cen_product_coded64 and
 // cen_product_coded16 of 64 and 16 x 32, whose sum the warps of a block share, in slices: few rows
@@ -24,7 +24,7 @@ __device__ __forceinline__ bool has(const ceni_codec_job &w, uint32_t flag) {
     return (w.flags & flag) != 0;
 }
 
-__device__ __forceinline__ uint32_t bits_of(const ceni_codec_job &w) {
+__device__ __forceinline__ uint32_t code_bits(const ceni_codec_job &w) {
     return w.kind <= CENI_CODEC_BF16 ? 16 : w.kind == CENI_CODEC_INT4 ? 4 : 8;
 }
 
@@ -232,7 +232,7 @@ template <bool BF16, bool ALONG, uint32_t ROWS> struct coded_tile {
     // Of the first `count` elements of a run.
     __device__ __forceinline__ uint32_t bytes_of(uint32_t count) const {
         uint32_t kept = has(w, CENI_CODEC_SPARSE) ? (count + 3) / 4 * 2 : count;
-        return count == RUN ? run_bytes : (kept * bits_of(w) + 7) / 8;
+        return count == RUN ? run_bytes : (kept * code_bits(w) + 7) / 8;
     }
 
     // One by one, where the memory is not aligned to runs.
@@ -391,7 +391,7 @@ __device__ __forceinline__ void product_coded(const args &p, const ceni_codec_jo
                                                tile.col * COLS,
                                                p.n,
                                                p.k,
-                                               bits_of(w) * (has(w, CENI_CODEC_SPARSE) ? 1 : 2),
+                                               code_bits(w) * (has(w, CENI_CODEC_SPARSE) ? 1 : 2),
                                                unit_shift(w),
                                                (p.wide & CENI_WIDE_B) != 0};
     float sums[COUNT][4][4] = {};

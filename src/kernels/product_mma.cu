@@ -9,8 +9,8 @@
 
 namespace product {
 
-// The same for the gathered A of a convolution; tiles are loaded in order. A thread keeps to one
-// part of the rows, or to one step.
+// As mma_tile does, the gathered A of a convolution, along the sum; tiles are loaded in order. A
+// thread keeps to one part of the rows, or to one step.
 struct mma_gathered {
     enum { DEPTH = ROW_BYTES / 2, PART = 8 };
     const ceni_conv_args *conv;

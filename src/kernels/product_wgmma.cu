@@ -1,9 +1,10 @@
 // Products of BF16 and FP16 on Hopper's tensor cores: wgmma on tiles that the copy engine brings.
 //
 // A block of three warpgroups stays and makes one tile of D after the other, 128 rows by 256 or 128
-// columns. One thread of the first warpgroup has the copy engine (TMA) fill a ring of stages, 64
-// steps of the sum each; the two others multiply 64 rows each, their sums in registers, which the
-// first gives up for them. Two mbarriers a stage say that it is full, and that both have read it.
+// columns, or of convolutions 64. One thread of the first warpgroup has the copy engine (TMA) fill a
+// ring of stages, 64 steps of the sum each; the two others multiply 64 rows each, their sums in
+// registers, which the first gives up for them. Two mbarriers a stage say that it is full, and that
+// both have read it.
 //
 // A stage holds what the tensor maps lay out, rows of 128 bytes with their 16-byte parts exchanged by
 // the row's number mod 8. What lies along the sum has a row for each row or column of the tile; what

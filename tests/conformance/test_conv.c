@@ -75,9 +75,11 @@ static double tap_of(const cen_conv *c, const tensors *t, uint64_t image, int64_
 static double exact_conv(const setting *s, const tensors *t, uint64_t pixel, uint64_t filter,
                          double *sum) {
     const cen_conv *c = &s->conv;
-    uint64_t image = pixel / ((uint64_t)s->out_height * s->out_width);
-    int64_t y = (int64_t)(pixel / s->out_width % s->out_height) * or_one(c->stride[0]);
-    int64_t x = (int64_t)(pixel % s->out_width) * or_one(c->stride[1]);
+    /* There is a pixel: neither is 0. */
+    uint32_t height = or_one(s->out_height), width = or_one(s->out_width);
+    uint64_t image = pixel / ((uint64_t)height * width);
+    int64_t y = (int64_t)(pixel / width % height) * or_one(c->stride[0]);
+    int64_t x = (int64_t)(pixel % width) * or_one(c->stride[1]);
     double value = s->bias ? get(&t->bias, 0, filter) : 0;
     double residual = s->residual ? get(&t->residual, pixel, filter) : 0;
     *sum = fabs(value) + fabs(residual);

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "cenote/cenote.h"
+#include "tests/random.h"
 
 typedef struct history {
     cen_trace_event *events;
@@ -43,12 +44,8 @@ static inline cen_snapshot_device history_device(const history *h) {
     return (cen_snapshot_device){.events = h->events, .event_count = h->count};
 }
 
-/* A generator with a fixed course: xorshift. */
 static inline uint64_t history_random(uint64_t *state, uint64_t below) {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return (*state >> 11) % below;
+    return (random_next(state) >> 11) % below;
 }
 
 #endif

@@ -5,6 +5,7 @@
 #define REFERENCE_H
 
 #include "cenote/codec.h"
+#include "tests/random.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -39,12 +40,6 @@ static inline bool is_tried(void) {
 enum data { RANDOM, HALVES, SUBNORMAL, HUGE_ONES, SPECIAL, CONSTANT, ZEROS, SPARSE, DATA };
 static const char *const data_names[DATA] = {"random",  "halves",   "subnormal", "huge",
                                              "special", "constant", "zeros",     "sparse"};
-
-static inline uint64_t random_next(uint64_t *state) {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    return *state ^= *state << 17;
-}
 
 static inline float of_bits(uint32_t bits) {
     float value;
@@ -337,6 +332,25 @@ static inline void put_code(uint8_t *values, int bits, uint64_t at, uint16_t cod
     }
 }
 
+/* Those of each unit, 1 and 0 where there are none; those that are not given go into r's memory. */
+static inline void reference_scales(const cen_codec *c, const sample *m, room *r, const shape *s,
+                                    float *scales, int8_t *zeros) {
+    for (uint64_t u = 0; u < s->units; u++) {
+        scales[u] = 1;
+        zeros[u] = 0;
+        if (c->scales_given) {
+            memcpy(&scales[u], r->memory[1] + GUARD + 4 * u, 4);
+            zeros[u] = c->asymmetric ? (int8_t)r->memory[2][GUARD + u] : 0;
+        } else if (c->granularity) {
+            reference_scale(c, m, u, s, &scales[u], &zeros[u]);
+            memcpy(r->memory[1] + GUARD + 4 * u, &scales[u], 4);
+            if (c->asymmetric) {
+                memcpy(r->memory[2] + GUARD + u, &zeros[u], 1);
+            }
+        }
+    }
+}
+
 /* Into r's memory, whose bytes are cleared first; y gets what each element decodes to, and kept
  * whether it was not pruned. True: a group of four has more than two nonzeros. */
 static inline bool reference_encode(const cen_codec *c, const sample *m, room *r, float *y,
@@ -349,20 +363,7 @@ static inline bool reference_encode(const cen_codec *c, const sample *m, room *r
     int8_t *zeros = malloc((size_t)s.units + 1);
     bool dense = false;
     assert_true(scales && zeros);
-    for (uint64_t u = 0; u < s.units; u++) {
-        scales[u] = 1;
-        zeros[u] = 0;
-        if (c->scales_given) {
-            memcpy(&scales[u], r->memory[1] + GUARD + 4 * u, 4);
-            zeros[u] = c->asymmetric ? (int8_t)r->memory[2][GUARD + u] : 0;
-        } else if (c->granularity) {
-            reference_scale(c, m, u, &s, &scales[u], &zeros[u]);
-            memcpy(r->memory[1] + GUARD + 4 * u, &scales[u], 4);
-            if (c->asymmetric) {
-                memcpy(r->memory[2] + GUARD + u, &zeros[u], 1);
-            }
-        }
-    }
+    reference_scales(c, m, r, &s, scales, zeros);
     memset(values, 0, (size_t)r->sizes.values);
     memset(metadata, 0xEE, (size_t)r->sizes.metadata);
     uint64_t pitch = rows ? r->sizes.values / rows : 0;

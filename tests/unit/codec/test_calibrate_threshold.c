@@ -163,13 +163,15 @@ static void squared_errors(void **state) {
             float got = threshold(c, CEN_THRESHOLD_MSE, 0, &codecs[k]);
             double error = codec_error(&codecs[k], x, SOME, got, NULL);
             assert_true(got > 0 && got <= most);
-            for (float t = most; t > most / 4096; t *= 0.97f) {
+            float t = most;
+            while (t > most / 4096) {
                 double other = codec_error(&codecs[k], x, SOME, t, NULL);
                 if (other < error * 0.9) {
                     fail_msg("sample %d, %s: %g gives %g, %g only %g", kind,
                              cen_codec_format_name(codecs[k].format), (double)t, other, (double)got,
                              error);
                 }
+                t *= 0.97f;
             }
         }
         cen_calibration_free(c);

@@ -12,6 +12,7 @@
 #include <zstd.h>
 
 #include "codec/huffman.h"
+#include "tests/random.h"
 
 enum { COUNT = CENI_HUFFMAN_COUNT };
 
@@ -19,10 +20,7 @@ static uint8_t symbols[COUNT], frame[CENI_HUFFMAN_ROOM], back[COUNT];
 static uint64_t seed = 1;
 
 static uint32_t next(void) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed >> 24);
+    return (uint32_t)(random_next(&seed) >> 24);
 }
 
 /* Each symbol half as often as the one before, or so, from `first` on, up to `last`. */

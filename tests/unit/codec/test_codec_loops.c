@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "kernels/codec_loops.h"
+#include "tests/random.h"
 
 enum { TILE = CENI_CODEC_TILE };
 
@@ -28,10 +29,7 @@ static union {
 } a, b, in;
 
 static uint32_t next(void) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed >> 24);
+    return (uint32_t)(random_next(&seed) >> 24);
 }
 
 static float any_float(void) {
@@ -53,7 +51,8 @@ static void fill(void) {
 }
 
 static void same(const char *what, size_t n) {
-    if (memcmp(&a, &b, sizeof a)) {
+    const uint8_t *left = (const uint8_t *)&a, *right = (const uint8_t *)&b;
+    if (memcmp(left, right, sizeof a)) {
         fail_msg("%s of %zu differs", what, n);
     }
 }

@@ -12,6 +12,7 @@
 
 #include "codec/codec.h"
 #include "kernels/codec_tile.h"
+#include "tests/random.h"
 
 enum { MOST_ROWS = 5, MOST_COLS = 2200, STRIDE = MOST_COLS + 3, ROOM = MOST_ROWS * STRIDE * 4 };
 
@@ -23,10 +24,7 @@ static int8_t zeros[2][MOST_ROWS * MOST_COLS];
 static uint64_t seed = 1;
 
 static uint32_t next(void) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed >> 24);
+    return (uint32_t)(random_next(&seed) >> 24);
 }
 
 static uint32_t bits_of(float value) {
@@ -180,6 +178,71 @@ static void with_given_scales(void **state) {
     units((cen_codec){.format = CEN_CODEC_SPARSE_INT8, .scales_given = true});
 }
 
+/* ---- rows that are told of ---- */
+
+enum { BAD_ROWS = 3, BAD_COLS = 196, BAD = 1 };
+
+static void put_one(cen_dtype dtype, uint64_t col, float value) {
+    uint64_t at = BAD * STRIDE + col;
+    uint32_t bits = bits_of(value);
+    if (dtype == CEN_FP32) {
+        memcpy(source + 4 * at, &bits, 4);
+    } else {
+        memcpy(source + 2 * at, (uint8_t *)&bits + 2, 2);
+    }
+}
+
+/* Three nonzeros in the group of `col`. */
+static void a_dense_row_is_told(const ceni_codec_loops *loops, cen_codec codec, cen_matrix *m,
+                                uint64_t col) {
+    ceni_codec_job job;
+    uint64_t row = BAD_ROWS;
+    codec.refuse_dense = true;
+    make_job(&codec, m, 0, true, &job);
+    assert_true(ceni_codec_encode_with(loops, &job, NULL, NULL, &row));
+    for (uint64_t k = 1; k < 4; k++) {
+        put_one(m->dtype, col / 4 * 4 + k, 1);
+    }
+    assert_false(ceni_codec_encode_with(loops, &job, NULL, NULL, &row));
+    assert_int_equal(row, BAD);
+    for (uint64_t k = 1; k < 4; k++) {
+        put_one(m->dtype, col / 4 * 4 + k, 0);
+    }
+    assert_true(ceni_codec_encode_with(loops, &job, NULL, NULL, &row));
+}
+
+/* A group's indices are both 1. */
+static void falling_indices_are_told(const ceni_codec_loops *loops, const cen_codec *codec,
+                                     cen_matrix *m, uint64_t col) {
+    ceni_codec_job job;
+    uint64_t row = BAD_ROWS;
+    make_job(codec, m, 0, false, &job);
+    uint8_t *pair = metadata[0] + BAD * job.metadata_pitch + col / 8, kept = *pair;
+    assert_true(ceni_codec_decode_with(loops, &job, true, &row));
+    *pair = (uint8_t)(col / 4 % 2 ? (kept & 0x0F) | 0x50 : (kept & 0xF0) | 0x05);
+    assert_false(ceni_codec_decode_with(loops, &job, true, &row));
+    assert_int_equal(row, BAD);
+    assert_true(ceni_codec_decode_with(loops, &job, false, &row));
+    *pair = kept;
+}
+
+/* Amid vectors, at their edges and in what is left behind them. */
+static void bad_rows_are_told(void **state) {
+    static const uint64_t cols[] = {1, 37, 130, 191, 193};
+    static const cen_dtype types[] = {CEN_FP32, CEN_FP16, CEN_BF16};
+    static const cen_codec codecs[] = {
+        {.format = CEN_CODEC_SPARSE_FP16},
+        {.format = CEN_CODEC_SPARSE_BF16},
+        {.format = CEN_CODEC_SPARSE_INT8, .granularity = CEN_CODEC_ROW}};
+    const ceni_codec_loops *const loops[2] = {&ceni_codec_loops_any, ceni_codec_loops_here()};
+    memset(source, 0, sizeof source);
+    for (size_t i = 0; i < 2 * 3 * 3 * 5; i++) {
+        cen_matrix m = {0, BAD_ROWS, BAD_COLS, STRIDE, types[i / 2 % 3]};
+        a_dense_row_is_told(loops[i % 2], codecs[i / 6 % 3], &m, cols[i / 18]);
+        falling_indices_are_told(loops[i % 2], &codecs[i / 6 % 3], &m, cols[i / 18]);
+    }
+}
+
 int main(void) {
     if (ceni_codec_loops_here() == &ceni_codec_loops_any) {
         puts("this processor has no loops of its own");
@@ -189,6 +252,7 @@ int main(void) {
         cmocka_unit_test(without_scales),
         cmocka_unit_test(with_scales),
         cmocka_unit_test(with_given_scales),
+        cmocka_unit_test(bad_rows_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,13 +9,9 @@
 
 #include "base/fault.h"
 #include "ipc/ranges.h"
+#include "tests/random.h"
 
 static uint64_t seed = 88172645463325252u;
-static uint64_t next_random(void) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    return seed ^= seed << 17;
-}
 
 static void the_best_fit_is_taken(void **state) {
     ceni_ranges r;
@@ -55,7 +51,7 @@ static void random_programs_keep_it_sound(void **state) {
     bool no_memory;
     assert_int_equal(ceni_ranges_open(&r, SLOTS * 512), 0);
     for (int step = 0; step < 20000; step++) {
-        size_t i = next_random() % BLOCKS;
+        size_t i = random_next(&seed) % BLOCKS;
         if (live[i]) {
             for (uint64_t at = live[i]->offset / 512, n = live[i]->size / 512; n; n--, at++) {
                 assert_int_equal(slots[at], i + 1);
@@ -64,7 +60,7 @@ static void random_programs_keep_it_sound(void **state) {
             ceni_ranges_give(&r, live[i]);
             live[i] = NULL;
         } else {
-            uint64_t size = 1 + next_random() % 8192;
+            uint64_t size = 1 + random_next(&seed) % 8192;
             live[i] = ceni_ranges_take(&r, size, &no_memory);
             if (!live[i]) {
                 assert_true(ceni_ranges_largest(&r) < size);
@@ -75,7 +71,7 @@ static void random_programs_keep_it_sound(void **state) {
                 assert_int_equal(slots[at], 0);
                 slots[at] = (uint8_t)(i + 1);
             }
-            uint64_t inside = live[i]->offset + next_random() % live[i]->size;
+            uint64_t inside = live[i]->offset + random_next(&seed) % live[i]->size;
             assert_ptr_equal(ceni_ranges_at(&r, inside), live[i]);
         }
         assert_true(step % 16 || ceni_ranges_verify(&r));

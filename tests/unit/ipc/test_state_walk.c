@@ -8,6 +8,7 @@
 
 #include "base/fault.h"
 #include "base/log.h"
+#include "tests/random.h"
 #include "tests/unit/ipc/requests.h"
 
 static world *w;
@@ -26,10 +27,7 @@ static void holds(void) {
 
 static uint64_t random_state;
 static uint32_t pick(uint32_t n) {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return (uint32_t)(random_state >> 33) % n;
+    return (uint32_t)(random_next(&random_state) >> 33) % n;
 }
 
 static uint64_t sets[64], exports[256];

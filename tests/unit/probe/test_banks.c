@@ -3,6 +3,7 @@
  * against exhaustive search. */
 #include "cenote/log.h"
 #include "cenote/roofline.h"
+#include "tests/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,10 +19,7 @@
 static uint64_t random_state = 88172645463325252u;
 
 static uint32_t below(uint32_t n) {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return (uint32_t)(random_state >> 20) % n;
+    return (uint32_t)(random_next(&random_state) >> 20) % n;
 }
 
 /* Cycles until the lanes [from, to) have every byte. */

@@ -4,6 +4,7 @@
 #include "cenote/log.h"
 #include "cenote/roofline.h"
 #include "probe/paper/paper.h"
+#include "tests/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,10 +20,7 @@
 static uint64_t random_state = 88172645463325252u;
 
 static uint32_t below(uint32_t n) {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return (uint32_t)(random_state >> 20) % n;
+    return (uint32_t)(random_next(&random_state) >> 20) % n;
 }
 
 static cen_tile_map *make(const cen_tile_request *request) {
