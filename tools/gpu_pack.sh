@@ -25,4 +25,8 @@ done
 for program in "$build"/bench/bench_* "$build"/bench/peer_*; do
     [ ! -x "$program" ] || cp -a "$program" "$folder/bench/"
 done
+if [ -d "$build/tests/gpu" ]; then # made where there is nvcc
+    mkdir "$folder/tests"
+    cp -a "$build/tests/gpu" "$folder/tests/"
+fi
 du -sh "$folder"

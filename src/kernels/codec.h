@@ -82,8 +82,9 @@ bool ceni_codec_encode_host(const ceni_codec_job *job, ceni_codec_sums *rows,
                             ceni_codec_sums *total, uint64_t *row);
 /* false: with `strict`, a row's metadata has indices that do not rise; *row says which. */
 bool ceni_codec_decode_host(const ceni_codec_job *job, bool strict, uint64_t *row);
-/* Those of rows x cols elements from (row, col) on, as floats, into rows `stride` apart. col and
- * cols are such that an aligned power of two holds them, or are within a row's end of it. */
+/* Those of rows x cols elements from (row, col) on, as floats, into rows `stride` apart. col is a
+ * multiple of a power of two, from 8 up to a tile, and cols is that power, or fewer at a row's
+ * end. */
 void ceni_codec_decode_block(const ceni_codec_job *job, uint64_t row, size_t rows, uint64_t col,
                              size_t cols, float *to, size_t stride);
 void ceni_codec_sums_add(ceni_codec_sums *to, const ceni_codec_sums *from);
