@@ -1,6 +1,7 @@
 #include "base/file.h"
 
 #include "base/fault.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -97,6 +98,9 @@ static int replace(const char *path, const void *bytes, size_t size) {
     int length = snprintf(beside, sizeof beside, "%s.%ld.part", path, (long)getpid());
     if (length < 0 || (size_t)length >= sizeof beside) {
         errno = ENAMETOOLONG;
+        return -1;
+    }
+    if (!ceni_fd_may_grow(size)) {
         return -1;
     }
     if (write_file(beside, O_CREAT | O_TRUNC, bytes, size) || rename(beside, path)) {
