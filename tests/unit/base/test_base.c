@@ -376,6 +376,28 @@ static void a_file_at_its_limit_leaves_nothing(void **state) {
     assert_int_equal(files(true), 1);
 }
 
+static char replaced[sizeof test_folder + 8];
+
+static void *replace_often(void *failures) {
+    static const char bytes[8192];
+    for (int i = 0; i < 2000; i++) {
+        *(int *)failures += ceni_file_replace(replaced, bytes, sizeof bytes) != CEN_OK;
+    }
+    return NULL;
+}
+
+/* Each writes a file of its own, and one of them is what stays. */
+static void threads_replace_one_file(void **state) {
+    pthread_t other;
+    int failures[2] = {0};
+    snprintf(replaced, sizeof replaced, "%s", in_folder("both"));
+    assert_int_equal(pthread_create(&other, NULL, replace_often, &failures[1]), 0);
+    replace_often(&failures[0]);
+    pthread_join(other, NULL);
+    assert_true(!failures[0] && !failures[1]);
+    assert_int_equal(files(true), 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_status_has_a_name_and_a_text),
@@ -384,6 +406,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_is_no_plain_file_stays, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(a_file_at_its_limit_leaves_nothing, make_folder,
                                         drop_folder),
+        cmocka_unit_test_setup_teardown(threads_replace_one_file, make_folder, drop_folder),
         cmocka_unit_test(a_message_reaches_the_sink_up_to_its_level),
         cmocka_unit_test(the_last_error_is_the_threads_and_told_once),
         cmocka_unit_test(an_array_grows_and_stays_when_it_cannot),

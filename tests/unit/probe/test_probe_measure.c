@@ -432,7 +432,7 @@ static void writing_is_whole_or_not_at_all(void **state) {
             assert_non_null(fgets(line, sizeof line, file));
             fclose(file);
             assert_string_equal(line, status ? "before\n" : "{\n");
-            snprintf(line, sizeof line, "%s.%ld.part", path, (long)getpid());
+            snprintf(line, sizeof line, "%s.%ld-0.part", path, (long)getpid());
             assert_int_equal(access(line, F_OK), -1);
         }
     }
