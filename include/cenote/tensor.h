@@ -170,14 +170,15 @@ typedef struct cen_tensor_spec {
 typedef struct cen_tensor_writer cen_tensor_writer;
 
 /* Begins a file of these tensors and this metadata; nothing that is passed needs to stay. The file
- * appears under its name with cen_tensor_writer_finish, whole: until then its bytes are in
- * ".cenote-PID-N.part" in the same folder, which is all that a process that is killed leaves behind
- * and may be removed. What was there before stays as it is until then, and is then replaced; one
- * who has it open still reads it. CEN_ERR_INVALID: an argument is NULL, no such type, a shape of
- * too many bytes, a tensor that does not fill its last byte, a name or key that is there twice or
- * is no UTF-8, or a path that is there and is no plain file, that ends in ".index.json", or that is
- * a symbolic link to nothing; CEN_ERR_IO: also a disk without the room; CEN_ERR_HOST_MEMORY. A
- * writer is used by one thread at a time. */
+ * appears under its name with cen_tensor_writer_finish, whole: until then its bytes are in a file
+ * of the same folder that has no name, so that a process that is killed leaves nothing; where the
+ * file system has no such files, in ".cenote-PID-N.part", which may be removed then. What was there
+ * before stays as it is until then, and is then replaced; one who has it open still reads it.
+ * CEN_ERR_INVALID: an argument is NULL, no such type, a shape of too many bytes, a tensor that does
+ * not fill its last byte, a name or key that is there twice or is no UTF-8, or a path that is there
+ * and is no plain file, that ends in ".index.json", or that is a symbolic link to nothing;
+ * CEN_ERR_IO: also a disk without the room; CEN_ERR_HOST_MEMORY. A writer is used by one thread at
+ * a time. */
 CEN_API cen_status cen_tensor_writer_open(const char *path, const cen_tensor_spec *specs,
                                           size_t count, const cen_tensor_note *notes,
                                           size_t note_count, cen_tensor_writer **writer);

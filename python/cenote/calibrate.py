@@ -28,6 +28,7 @@ __all__ = ["Calibration", "Channel", "Outlier", "Stats", "scale"]
 
 #: Q of docs/codecs.md: what the threshold becomes.
 _LARGEST = {"int8": 127, "2:4_int8": 127, "int4": 7, "fp8_e4m3": 448, "fp8_e5m2": 57344}
+_FLT_MAX = float.fromhex("0x1.fffffep127")
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,6 @@ def scale(amax: float, format: str = "int8") -> float:
     """The scale of a threshold: amax / Q as a float of 32 bits, and at least 2^-126."""
     if format not in _LARGEST:
         raise ValueError(f"format is {format!r}: expected one of {', '.join(_LARGEST)}")
-    if not 0 <= amax < float("inf"):
-        raise ValueError(f"amax is {amax!r}: expected a finite number from 0 up")
+    if not 0 <= amax <= _FLT_MAX:
+        raise ValueError(f"amax is {amax!r}: expected a finite number of 32 bits, from 0 up")
     return max(ctypes.c_float(amax / _LARGEST[format]).value, 2.0**-126)

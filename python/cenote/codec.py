@@ -18,7 +18,7 @@ from typing import Any, Dict, Optional, Tuple
 from cenote import _codec
 from cenote._arrays import Rows, matrix_of, place_of
 from cenote._codec import GRANULARITIES, OVERFLOWS, function
-from cenote._lib import check, count_of
+from cenote._lib import c_text, check, count_of
 
 __all__ = ["Codec", "Encoded", "Report", "decode", "encode"]
 
@@ -127,7 +127,7 @@ def _raw(codec: Codec, scales_given: bool) -> _codec.Codec:
     for name, count in (("group", codec.group), ("block's rows", down), ("block's columns", across)):
         if count_of(name, count) >= 2**32:
             raise ValueError(f"{name} is {count}: expected less than 2**32")
-    check(function("cen_codec_format_find")(codec.format.encode(), byref(number)))
+    check(function("cen_codec_format_find")(c_text("format", codec.format), byref(number)))
     return _codec.Codec(
         number.value,
         GRANULARITIES[codec.granularity],

@@ -1,6 +1,7 @@
 #include "base/file.h"
 
 #include "base/fault.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -76,9 +77,13 @@ static int write_all(int fd, const char *bytes, size_t size) {
 }
 
 /* -1: errno says why. */
-static int write_file(const char *path, int flags, const void *bytes, size_t size) {
-    int fd = ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1)
-                                       : open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC | flags, 0666);
+static int open_file(const char *path, int flags) {
+    return ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1)
+                                     : open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC | flags, 0666);
+}
+
+/* Writes to a file that open_file gave, and closes it. */
+static int write_file(int fd, const void *bytes, size_t size) {
     if (fd < 0) {
         return -1;
     }
@@ -94,18 +99,28 @@ static int write_file(const char *path, int flags, const void *bytes, size_t siz
 /* A file of its own beside `path`, which it then takes the place of. */
 static int replace(const char *path, const void *bytes, size_t size) {
     char beside[4096 + 32];
-    int length = snprintf(beside, sizeof beside, "%s.%ld.part", path, (long)getpid());
-    if (length < 0 || (size_t)length >= sizeof beside) {
-        errno = ENAMETOOLONG;
+    int fd = -1;
+    if (!ceni_fd_may_grow(size)) {
         return -1;
     }
-    if (write_file(beside, O_CREAT | O_TRUNC, bytes, size) || rename(beside, path)) {
+    for (int i = 0; i < 1000 && fd < 0; i++) { /* other threads may write to theirs */
+        int length = snprintf(beside, sizeof beside, "%s.%ld-%d.part", path, (long)getpid(), i);
+        if (length < 0 || (size_t)length >= sizeof beside) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        fd = open_file(beside, O_CREAT | O_EXCL);
+        if (fd < 0 && errno != EEXIST) {
+            return -1;
+        }
+    }
+    if (fd >= 0 && (write_file(fd, bytes, size) || rename(beside, path))) {
         int error = errno;
         unlink(beside);
         errno = error;
         return -1;
     }
-    return 0;
+    return fd < 0 ? -1 : 0;
 }
 
 cen_status ceni_file_replace(const char *path, const void *bytes, size_t size) {
@@ -115,7 +130,7 @@ cen_status ceni_file_replace(const char *path, const void *bytes, size_t size) {
         return ceni_fail(CEN_ERR_INVALID, "%s: is there, and no plain file", path);
     }
     char *target = realpath(path, NULL); /* a symbolic link stays one */
-    int failed = is_there && S_ISCHR(there.st_mode) ? write_file(path, 0, bytes, size)
+    int failed = is_there && S_ISCHR(there.st_mode) ? write_file(open_file(path, 0), bytes, size)
                                                     : replace(target ? target : path, bytes, size);
     int error = errno;
     free(target);

@@ -12,9 +12,9 @@
 cen_status ceni_file_read(const char *path, size_t limit, char **data, size_t *size);
 
 /* Writes a file of its own beside `path`, which it then takes the place of; on failure what was
- * there stays, and the other one is gone. A symbolic link stays one, and a character device, such
- * as /dev/null, is written to. CEN_ERR_IO; CEN_ERR_INVALID: a path that is too long, or of a pipe,
- * a socket or a block device. */
+ * there stays, and the other one is gone. Any thread. A symbolic link stays one, and a character
+ * device, such as /dev/null, is written to. CEN_ERR_IO; CEN_ERR_INVALID: a path that is too long,
+ * or of a pipe, a socket or a block device. */
 cen_status ceni_file_replace(const char *path, const void *bytes, size_t size);
 
 #endif

@@ -74,27 +74,73 @@ static cen_status find_target(ceni_tensor_out *out, const char *path) {
     return CEN_OK;
 }
 
-/* A file in the target's folder under a name that is nobody's. */
-static cen_status make_temporary(ceni_tensor_out *out) {
-    int folder = (int)(ceni_base_name(out->target) - out->target);
+/* The target's folder, as it was given. */
+static char *folder_of(const ceni_tensor_out *out) {
+    int length = (int)(ceni_base_name(out->target) - out->target);
+    ceni_str path = {0};
+    ceni_str_printf(&path, "%.*s", length ? length : 1, length ? out->target : ".");
+    return ceni_str_take(&path);
+}
+
+/* Where a file without a name is found, by which it gets one. */
+typedef struct fd_path {
+    char text[32];
+} fd_path;
+
+static fd_path path_of(int fd) {
+    fd_path path;
+    snprintf(path.text, sizeof path.text, "/proc/self/fd/%d", fd);
+    return path;
+}
+
+/* A file without a name, of which nothing is left if the process is killed. Left out: the file
+ * system has none, or there is no /proc to name it by. */
+static cen_status make_unnamed(ceni_tensor_out *out) {
+    char *folder = folder_of(out);
+    if (!folder) {
+        return no_memory(out->target);
+    }
+    int fd = fault() ? -1 : ceni_fd_move(open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666));
+    ceni_free(folder);
+    if (fd >= 0 && !access(path_of(fd).text, F_OK)) {
+        out->fd = fd;
+    } else {
+        ceni_fd_close_all(&fd, 1);
+    }
+    return CEN_OK;
+}
+
+/* A new file of that name, -1 with errno: also if there is one. */
+static int make_named(const char *name) {
+    return fault() ? -1 : ceni_fd_move(open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+}
+
+static int link_to(int fd, const char *name) {
+    return fault() ? -1 : linkat(AT_FDCWD, path_of(fd).text, AT_FDCWD, name, AT_SYMLINK_FOLLOW);
+}
+
+/* Gives the file, or if there is none yet a new one, a name in the target's folder that is
+ * nobody's. */
+static cen_status name_temporary(ceni_tensor_out *out, const char *what) {
+    int folder = (int)(ceni_base_name(out->target) - out->target), got = -1;
     size_t size = (size_t)folder + 64;
     char *name = ceni_malloc(size);
     if (!name) {
         return no_memory(out->target);
     }
-    for (int i = 0; i < 1000 && out->fd < 0; i++) {
+    for (int i = 0; i < 1000 && got < 0; i++) {
         snprintf(name, size, "%.*s.cenote-%ld-%d.part", folder, out->target, (long)getpid(), i);
-        out->fd =
-            fault() ? -1 : ceni_fd_move(open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-        if (out->fd < 0 && errno != EEXIST) {
+        got = out->fd < 0 ? make_named(name) : link_to(out->fd, name);
+        if (got < 0 && errno != EEXIST) {
             break;
         }
     }
-    if (out->fd < 0) {
-        cen_status status = failed(out, "cannot be made");
+    if (got < 0) {
+        cen_status status = failed(out, what);
         ceni_free(name);
         return status;
     }
+    out->fd = out->fd < 0 ? got : out->fd;
     out->temporary = name;
     return CEN_OK;
 }
@@ -114,7 +160,10 @@ static cen_status reserve(const ceni_tensor_out *out, uint64_t bytes) {
 cen_status ceni_tensor_out_open(ceni_tensor_out *out, const char *path, uint64_t bytes) {
     cen_status status = find_target(out, path);
     if (!status) {
-        status = make_temporary(out);
+        status = make_unnamed(out);
+    }
+    if (!status && out->fd < 0) {
+        status = name_temporary(out, "cannot be made");
     }
     return status ? status : reserve(out, bytes);
 }
@@ -148,10 +197,7 @@ cen_status ceni_tensor_out_write(ceni_tensor_out *out, uint64_t offset, const vo
 
 /* A name is on the disk once its folder is. */
 static cen_status sync_folder(const ceni_tensor_out *out) {
-    int length = (int)(ceni_base_name(out->target) - out->target);
-    ceni_str path = {0};
-    ceni_str_printf(&path, "%.*s", length ? length : 1, length ? out->target : ".");
-    char *folder = ceni_str_take(&path);
+    char *folder = folder_of(out);
     if (!folder) {
         return no_memory(out->target);
     }
@@ -186,6 +232,10 @@ cen_status ceni_tensor_out_name(ceni_tensor_out *out) {
     }
     if (fault() || fsync(out->fd)) {
         return failed(out, "it cannot be put on the disk");
+    }
+    status = out->temporary ? CEN_OK : name_temporary(out, "cannot be given its name");
+    if (status) {
+        return status;
     }
     int fd = out->fd;
     out->fd = -1;

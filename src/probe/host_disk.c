@@ -3,6 +3,7 @@
 #include "probe/host.h"
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/uring.h"
 
 #include <errno.h>
@@ -133,6 +134,9 @@ static int sample(disk *d, ceni_crew *crew, flight *f, const ceni_host *host, ce
 static int fill(disk *d, ceni_crew *crew) {
     d->until = UINT64_MAX;
     d->write = true;
+    if (!ceni_fd_may_grow(d->bytes)) {
+        return errno;
+    }
     int error = posix_fallocate(d->fd, 0, (off_t)d->bytes);
     if (error && error != EOPNOTSUPP && error != EINVAL) {
         return error;

@@ -119,6 +119,7 @@ class NumPy(unittest.TestCase):
             (lambda: Calibration().outliers(1), "no channels"),
             (lambda: scale(1, "fp16"), "format is 'fp16'"),
             (lambda: scale(math.nan), "amax is nan"),
+            (lambda: scale(1e300), "amax is 1e.300: expected a finite number of 32 bits"),
         ):
             with self.subTest(words), self.assertRaisesRegex((ValueError, cenote.Error), words):
                 call()

@@ -159,6 +159,7 @@ class NumPy(unittest.TestCase):
         for wrong, words in (
             ({"format": "int9"}, "'int9'; names are fp16 "),
             ({"format": None}, "format is None"),
+            ({"format": "int8\0"}, "format cannot be used: it holds a NUL byte"),
             ({"granularity": "rows"}, "granularity is 'rows'"),
             ({"overflow": "wrap"}, "overflow is 'wrap'"),
             ({"group": 48}, "with granularity group it is 32, 64 or 128"),

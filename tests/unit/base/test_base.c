@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -359,12 +360,53 @@ static void what_is_no_plain_file_stays(void **state) {
     close(terminal);
 }
 
+/* At the limit of a file's size no signal ends the program, and nothing is left. */
+static void a_file_at_its_limit_leaves_nothing(void **state) {
+    struct rlimit before;
+    assert_int_equal(ceni_file_replace(in_folder("plain"), "old", 3), CEN_OK);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){3, before.rlim_max}), 0);
+    cen_status more = ceni_file_replace(in_folder("plain"), "new!", 4);
+    bool told = strstr(cen_log_last_error(), "cannot be written: File too large");
+    cen_status as_much = ceni_file_replace(in_folder("plain"), "new", 3);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(more, CEN_ERR_IO);
+    assert_true(told);
+    assert_int_equal(as_much, CEN_OK);
+    assert_int_equal(files(true), 1);
+}
+
+static char replaced[sizeof test_folder + 8];
+
+static void *replace_often(void *failures) {
+    static const char bytes[8192];
+    for (int i = 0; i < 2000; i++) {
+        *(int *)failures += ceni_file_replace(replaced, bytes, sizeof bytes) != CEN_OK;
+    }
+    return NULL;
+}
+
+/* Each writes a file of its own, and one of them is what stays. */
+static void threads_replace_one_file(void **state) {
+    pthread_t other;
+    int failures[2] = {0};
+    snprintf(replaced, sizeof replaced, "%s", in_folder("both"));
+    assert_int_equal(pthread_create(&other, NULL, replace_often, &failures[1]), 0);
+    replace_often(&failures[0]);
+    pthread_join(other, NULL);
+    assert_true(!failures[0] && !failures[1]);
+    assert_int_equal(files(true), 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_status_has_a_name_and_a_text),
         cmocka_unit_test(a_file_is_known_by_what_it_is),
         cmocka_unit_test(a_file_is_opened_anew_with_other_rights),
         cmocka_unit_test_setup_teardown(what_is_no_plain_file_stays, make_folder, drop_folder),
+        cmocka_unit_test_setup_teardown(a_file_at_its_limit_leaves_nothing, make_folder,
+                                        drop_folder),
+        cmocka_unit_test_setup_teardown(threads_replace_one_file, make_folder, drop_folder),
         cmocka_unit_test(a_message_reaches_the_sink_up_to_its_level),
         cmocka_unit_test(the_last_error_is_the_threads_and_told_once),
         cmocka_unit_test(an_array_grows_and_stays_when_it_cannot),

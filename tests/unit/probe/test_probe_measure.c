@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -386,6 +387,17 @@ static void memory_is_no_disk(void **state) {
     cen_probe_free(probe);
 }
 
+/* No signal ends the program where its files may not be that large. */
+static void limits_of_files_are_kept(void **state) {
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){1 << 20, before.rlim_max}), 0);
+    cen_probe *probe = measure("/nonexistent", folder);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_true(skips(cen_probe_get_device(probe, 0), CEN_LEVEL_DISK, folder));
+    cen_probe_free(probe);
+}
+
 static void options_are_checked(void **state) {
     cen_probe *probe = NULL;
     cen_probe_options options = {.size = sizeof options, .dir = "/nonexistent"};
@@ -420,7 +432,7 @@ static void writing_is_whole_or_not_at_all(void **state) {
             assert_non_null(fgets(line, sizeof line, file));
             fclose(file);
             assert_string_equal(line, status ? "before\n" : "{\n");
-            snprintf(line, sizeof line, "%s.%ld.part", path, (long)getpid());
+            snprintf(line, sizeof line, "%s.%ld-0.part", path, (long)getpid());
             assert_int_equal(access(line, F_OK), -1);
         }
     }
@@ -445,6 +457,7 @@ int main(void) {
         IN_FOLDER(results_are_read_back),
         cmocka_unit_test(hosts_without_word_are_measured),
         cmocka_unit_test(memory_is_no_disk),
+        IN_FOLDER(limits_of_files_are_kept),
         cmocka_unit_test(options_are_checked),
         IN_FOLDER(writing_is_whole_or_not_at_all),
     };
