@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "pool/note.h"
 #include "pool/page.h"
+#include "pool/slab.h"
 
 #define QUERIES_AN_ALLOC 16 /* events looked at for pending frees, on the average */
 #define SETTLE_EVERY     64 /* allocations, where several streams free blocks */
@@ -12,8 +13,14 @@ typedef struct request {
     ceni_line *line;
     uint64_t size, alignment;
     ceni_pstream *stream;
-    cen_status status; /* why the last rung that called the driver failed */
+    const unsigned *slab_class; /* it is for a slab; NULL: it is not */
+    cen_status status;          /* why the last rung that called the driver failed */
 } request;
+
+/* Whether rungs brought back an object of a slab that there is: no other slab is needed. */
+static bool came_back(const request *r) {
+    return r->slab_class && ceni_slab_listed(r->arena, *r->slab_class, r->stream);
+}
 
 static uint64_t need_of(const request *r) {
     return r->alignment > CEN_POOL_ALIGNMENT ? r->size + r->alignment : r->size;
@@ -203,7 +210,7 @@ static ceni_block *climb(cen_pool *pool, request *r) {
         return NULL; /* nothing that could be done would help */
     }
     ceni_block *found = search(pool, r);
-    for (size_t i = 0; !found && i < sizeof rungs / sizeof *rungs; i++) {
+    for (size_t i = 0; !found && !came_back(r) && i < sizeof rungs / sizeof *rungs; i++) {
         rungs[i](pool, r);
         found = search(pool, r);
         if (!found && (r->status == CEN_ERR_DEVICE_LOST || r->status == CEN_ERR_FORKED)) {
@@ -274,9 +281,25 @@ static bool ask(cen_pool *pool) {
     return again;
 }
 
-cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, uint64_t alignment,
-                            uint64_t requested, ceni_pstream *stream, ceni_block **block) {
-    request r = {arena, line_of(arena, size), size, alignment, stream, CEN_OK};
+/* By the ladder, by neighbours, and by the user; NULL, and what failed is described, unless an
+ * object came back. */
+static ceni_block *find(cen_pool *pool, request *r, uint64_t requested) {
+    ceni_block *found = climb(pool, r);
+    if (!found && !came_back(r) && r->status != CEN_ERR_DEVICE_LOST) {
+        r->line = line_of(r->arena, r->size);
+        found = ask_neighbours(pool, r);
+    }
+    if (!found && !came_back(r)) {
+        describe_failure(pool, r, requested);
+        r->line = line_of(r->arena, r->size);
+        if (r->status != CEN_ERR_DEVICE_LOST && ask(pool)) {
+            found = climb(pool, r);
+        }
+    }
+    return found;
+}
+
+static cen_status obtain(cen_pool *pool, request r, uint64_t requested, ceni_block **block) {
     if (pool->lost) {
         return ceni_fail(CEN_ERR_DEVICE_LOST, "pool: its device is lost");
     }
@@ -286,37 +309,44 @@ cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, ui
         pool->since_polled = 0;
         ceni_pool_poll(pool);
     }
-    arena->serving++; /* the callback may end the capture and release the arena */
-    ceni_block *found = climb(pool, &r);
-    if (!found && r.status != CEN_ERR_DEVICE_LOST) {
-        r.line = line_of(arena, size);
-        found = ask_neighbours(pool, &r);
+    r.arena->serving++; /* the callback may end the capture and release the arena */
+    ceni_block *found = find(pool, &r, requested);
+    r.arena->serving--;
+    if (!found && came_back(&r)) {
+        *block = NULL;
+        return CEN_OK;
     }
     if (!found) {
-        describe_failure(pool, &r, requested);
-        r.line = line_of(arena, size);
-        if (r.status != CEN_ERR_DEVICE_LOST && ask(pool)) {
-            found = climb(pool, &r);
-        }
-    }
-    arena->serving--;
-    if (!found) {
-        ceni_note(pool, CENI_EVENT_OOM, pool->failure.device_free_bytes, requested, stream->handle);
+        ceni_note(pool, CENI_EVENT_OOM, pool->failure.device_free_bytes, requested,
+                  r.stream->handle);
         log_failure(pool, r.status);
         return r.status ? r.status : CEN_ERR_DEVICE_MEMORY;
     }
-    if (!ceni_heap_get(pool, found->line, stream, true)) {
+    if (!ceni_heap_get(pool, found->line, r.stream, true)) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "pool: no memory for a heap");
     }
-    uint64_t addr = (found->addr + alignment - 1) & ~(alignment - 1);
-    cen_status status = ceni_block_take(pool, found, addr, size);
+    uint64_t addr = (found->addr + r.alignment - 1) & ~(r.alignment - 1);
+    cen_status status = ceni_block_take(pool, found, addr, r.size);
     if (status) {
         return ceni_fail(status, "pool: no memory for a block");
     }
     found->kind = CENI_BLOCK_LIVE;
-    found->stream = stream;
+    found->stream = r.stream;
     found->requested = requested;
-    ceni_pool_count_allocated(pool, size);
+    ceni_pool_count_allocated(pool, r.size);
     *block = found;
     return CEN_OK;
+}
+
+cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, uint64_t alignment,
+                            uint64_t requested, ceni_pstream *stream, ceni_block **block) {
+    request r = {arena, line_of(arena, size), size, alignment, stream, NULL, CEN_OK};
+    return obtain(pool, r, requested, block);
+}
+
+cen_status ceni_pool_obtain_slab(cen_pool *pool, ceni_arena *arena, uint64_t size,
+                                 uint64_t alignment, unsigned class_index, uint64_t requested,
+                                 ceni_pstream *stream, ceni_block **block) {
+    request r = {arena, line_of(arena, size), size, alignment, stream, &class_index, CEN_OK};
+    return obtain(pool, r, requested, block);
 }

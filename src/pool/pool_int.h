@@ -508,6 +508,11 @@ ceni_block *ceni_line_best(cen_pool *pool, ceni_line *line, uint64_t size, uint6
                            ceni_pstream *stream);
 cen_status ceni_pool_obtain(cen_pool *pool, ceni_arena *arena, uint64_t size, uint64_t alignment,
                             uint64_t requested, ceni_pstream *stream, ceni_block **block);
+/* The same for a slab. *block is NULL, with CEN_OK, if an object of the stream's slabs of that
+ * class came back meanwhile: from a magazine, or from a stream that used it. */
+cen_status ceni_pool_obtain_slab(cen_pool *pool, ceni_arena *arena, uint64_t size,
+                                 uint64_t alignment, unsigned class_index, uint64_t requested,
+                                 ceni_pstream *stream, ceni_block **block);
 
 /* policy.c */
 void ceni_policy_open(cen_pool *pool);

@@ -40,6 +40,16 @@ static void unlist_slab(ceni_slab *slab) {
     slab->listed = false;
 }
 
+ceni_slab *ceni_slab_listed(const ceni_arena *arena, unsigned class_index,
+                            const ceni_pstream *stream) {
+    ceni_slab *slab = arena->slabs[class_index];
+    while (slab && slab->stream != stream) {
+        slab = slab->next;
+    }
+    return slab;
+}
+
+/* Or one that has a free object by now, if there is no room for one more. */
 static cen_status make_slab(cen_pool *pool, ceni_arena *arena, unsigned class_index,
                             ceni_pstream *stream, ceni_slab **out) {
     uint32_t object_bytes = class_bytes(class_index);
@@ -52,11 +62,13 @@ static cen_status make_slab(cen_pool *pool, ceni_arena *arena, unsigned class_in
     cen_status status =
         slab && free_list ? CEN_OK : ceni_fail(CEN_ERR_HOST_MEMORY, "pool: no memory for a slab");
     if (!status) {
-        status = ceni_pool_obtain(pool, arena, bytes, granule, object_bytes, stream, &slab->block);
+        status = ceni_pool_obtain_slab(pool, arena, bytes, granule, class_index, object_bytes,
+                                       stream, &slab->block);
     }
-    if (status) {
+    if (status || !slab->block) {
         ceni_free(slab);
         ceni_free(free_list);
+        *out = status ? NULL : ceni_slab_listed(arena, class_index, stream);
         return status;
     }
     slab->block->kind = CENI_BLOCK_SLAB;
@@ -118,10 +130,7 @@ void ceni_slabs_release(cen_pool *pool, ceni_arena *arena) {
 
 cen_status ceni_slab_take(cen_pool *pool, ceni_arena *arena, unsigned class_index,
                           ceni_pstream *stream, void **object) {
-    ceni_slab *slab = arena->slabs[class_index];
-    while (slab && slab->stream != stream) {
-        slab = slab->next;
-    }
+    ceni_slab *slab = ceni_slab_listed(arena, class_index, stream);
     if (!slab) {
         cen_status status = make_slab(pool, arena, class_index, stream, &slab);
         if (status) {

@@ -38,6 +38,9 @@ static inline _Atomic uint32_t *ceni_object_at(ceni_slab *slab, const void *obje
     return index < slab->objects && addr == (uintptr_t)object ? &slab->requested[index] : NULL;
 }
 
+/* A slab of the stream that has a free object of the class, or NULL; the lock is held. */
+ceni_slab *ceni_slab_listed(const ceni_arena *arena, unsigned class_index,
+                            const ceni_pstream *stream);
 /* A free object of the stream, from one of the arena's slabs; the lock is held. */
 cen_status ceni_slab_take(cen_pool *pool, ceni_arena *arena, unsigned class_index,
                           ceni_pstream *stream, void **object);

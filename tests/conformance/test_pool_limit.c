@@ -1,6 +1,8 @@
 /* The end of memory: limits, the ladder before an error, what the error says, and the callback. */
 #include "tests/conformance/pool_suite.h"
 
+#include <sched.h>
+
 static const cen_host_options little = {.capacity = 64 * MIB};
 
 static void the_limit_holds(void **state) {
@@ -121,6 +123,51 @@ static void the_ladder_is_climbed(void **state) {
     world_close(&w);
 }
 
+/* The n-th processor that this thread may run on, from 0; -1: there are fewer. */
+static int cpu_at(const cpu_set_t *allowed, int n) {
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET(cpu, allowed) && !n--) {
+            return cpu;
+        }
+    }
+    return -1;
+}
+
+static void run_on(int cpu) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+}
+
+/* The last object of a full card was put aside for the threads of another processor. */
+static void the_last_object_is_anyones(void **state) {
+    cpu_set_t allowed;
+    if (!((fixture *)*state)->host) {
+        suite_skip("only the host has a card so small");
+    }
+    assert_int_equal(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    int first = cpu_at(&allowed, 0), second = cpu_at(&allowed, 1);
+    if (second < 0) {
+        suite_skip("there is one processor");
+    }
+    world w = world_on(state, &little, NULL);
+    void *objects[2048];
+    run_on(first);
+    for (int i = 0; i < 2047; i++) {
+        objects[i] = get(&w, 32 * KIB, w.streams[0]);
+    }
+    run_on(second);
+    objects[2047] = get(&w, 32 * KIB, w.streams[0]);
+    assert_int_equal(stats_of(&w).failures, 0);
+    sound(&w);
+    assert_int_equal(sched_setaffinity(0, sizeof allowed, &allowed), 0);
+    for (int i = 0; i < 2048; i++) {
+        OK(cen_pool_free(w.pool, objects[i], w.streams[0]));
+    }
+    world_close(&w);
+}
+
 typedef struct helper {
     world *w;
     void *block;
@@ -217,6 +264,7 @@ static const struct CMUnitTest tests[] = {
     SUITE_TEST(a_failure_says_what_there_is),
     SUITE_TEST(stranded_bytes_are_named),
     SUITE_TEST(the_ladder_is_climbed),
+    SUITE_TEST(the_last_object_is_anyones),
     SUITE_TEST(addresses_outlast_moves),
     SUITE_TEST(the_callback_is_asked_last),
     SUITE_TEST(live_blocks_at_the_end_are_counted),
