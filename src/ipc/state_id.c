@@ -32,10 +32,10 @@ uint64_t ceni_id_decrypt(const uint32_t key[4], uint64_t id) {
 
 uint64_t ceni_state_new_id(ceni_state *s) {
     uint64_t id;
-    do { /* one that another broker gave may be known again */
+    do { /* one that another broker gave may be known again, or awaited by a lease */
         id = s->plain_ids ? ++s->counter : ceni_id_encrypt(s->key, ++s->counter);
     } while (!id || ceni_set_find(s, id) != CENI_NONE || ceni_export_find(s, id) != CENI_NONE ||
-             ceni_client_find(s, id) != CENI_NONE);
+             ceni_client_find(s, id) != CENI_NONE || ceni_pending_first(s, id) != CENI_NONE);
     return id;
 }
 
