@@ -14,6 +14,18 @@ struct tally {
     double near_error2, near_y2, near_xy; // of add_near: e * e, y * y and y * (x - y)
 };
 
+// The sums over an element that is finite, as is what became of it.
+__device__ __forceinline__ void add_finite(tally &to, float x, float y) {
+    double a = x, b = y, e = fabs(__dsub_rn(a, b));
+    to.largest = fmaxf(to.largest, fabsf(x));
+    to.max_error = e > to.max_error ? e : to.max_error;
+    to.error += e;
+    to.error2 += e * e;
+    to.x2 += a * a;
+    to.y2 += b * b;
+    to.xy += a * b;
+}
+
 // Of t only its size is asked.
 __device__ void add_any(tally &to, float x, float t, float y, float limit) {
     uint32_t x_size = __float_as_uint(x) & MAGNITUDE, y_size = __float_as_uint(y) & MAGNITUDE;
@@ -23,14 +35,7 @@ __device__ void add_any(tally &to, float x, float t, float y, float limit) {
     to.overflowed += x_size < INFINITE && y_size >= INFINITE;
     to.underflowed += x_size && x_size < INFINITE && !y_size;
     if (x_size < INFINITE && y_size < INFINITE) {
-        double a = x, b = y, e = fabs(__dsub_rn(a, b));
-        to.largest = fmaxf(to.largest, fabsf(x));
-        to.max_error = e > to.max_error ? e : to.max_error;
-        to.error += e;
-        to.error2 += e * e;
-        to.x2 += a * a;
-        to.y2 += b * b;
-        to.xy += a * b;
+        add_finite(to, x, y);
     }
 }
 
@@ -57,15 +62,8 @@ __device__ void add(const ceni_codec_job &job, int n, const float x[EIGHT], cons
     }
 #pragma unroll
     for (int k = 0; k < EIGHT; k++) {
-        double a = x[k], b = y[k], e = fabs(__dsub_rn(a, b));
         to.underflowed += x[k] != 0 && y[k] == 0;
-        to.largest = fmaxf(to.largest, fabsf(x[k]));
-        to.max_error = e > to.max_error ? e : to.max_error;
-        to.error += e;
-        to.error2 += e * e;
-        to.x2 += a * a;
-        to.y2 += b * b;
-        to.xy += a * b;
+        add_finite(to, x[k], y[k]);
     }
 }
 
