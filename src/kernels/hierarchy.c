@@ -34,17 +34,17 @@ static ceni_kernel_range out_range(void *const *args, size_t index, uint64_t wor
 }
 
 CENI_TWIN(chase) {
-    uint64_t at = ceni_arg64(args, 0), steps = ceni_arg64(args, 2) / CENI_CHASE_BATCH;
+    uint64_t at = ceni_arg64(args, 2), steps = ceni_arg64(args, 3) / CENI_CHASE_BATCH;
     uint64_t start = now_ns();
     for (uint64_t i = 0; i < steps * CENI_CHASE_BATCH; i++) {
         at = *(volatile const uint64_t *)(uintptr_t)at;
     }
-    give(words_at(args, 3), at, start);
+    give(words_at(args, 4), at, start);
 }
 
 CENI_RANGES(chase) {
     ranges[0] = range(args, 0, 1, false);
-    ranges[1] = out_range(args, 3, 3);
+    ranges[1] = out_range(args, 4, 3);
     return 2;
 }
 

@@ -60,13 +60,12 @@ template <typename Load> __device__ uint64_t follow(uint64_t at, uint64_t steps)
     return at;
 }
 
-template <typename Load>
-__device__ void chase(uint64_t base, uint64_t steps, uint64_t *out) {
+template <typename Load> __device__ void chase(uint64_t first, uint64_t steps, uint64_t *out) {
     if (blockIdx.x || threadIdx.x) {
         return;
     }
     uint64_t ns = nanoseconds(), start = cycles();
-    uint64_t at = follow<Load>(base, steps);
+    uint64_t at = follow<Load>(first, steps);
     out[0] = at; // waits for it
     __threadfence();
     out[1] = cycles() - start;
@@ -155,13 +154,14 @@ __device__ float halve_and_add(float x) {
 
 } // namespace
 
-extern "C" __global__ void cen_chase(uint64_t base, uint64_t bytes, uint64_t steps, uint64_t out) {
-    chase<through_l1>(base, steps, (uint64_t *)out);
+extern "C" __global__ void cen_chase(uint64_t base, uint64_t bytes, uint64_t first, uint64_t steps,
+                                     uint64_t out) {
+    chase<through_l1>(first, steps, (uint64_t *)out);
 }
 
-extern "C" __global__ void cen_chase_l2(uint64_t base, uint64_t bytes, uint64_t steps,
-                                        uint64_t out) {
-    chase<past_l1>(base, steps, (uint64_t *)out);
+extern "C" __global__ void cen_chase_l2(uint64_t base, uint64_t bytes, uint64_t first,
+                                        uint64_t steps, uint64_t out) {
+    chase<past_l1>(first, steps, (uint64_t *)out);
 }
 
 extern "C" __global__ void cen_chase_lines(uint64_t base, uint64_t stride, uint64_t count,
@@ -202,8 +202,8 @@ extern "C" __global__ void cen_chase_shared(uint32_t bytes, uint64_t steps, uint
 }
 
 extern "C" __global__ void cen_read(uint64_t src, uint64_t bytes, uint64_t rounds, uint64_t out) {
-    uint32_t sum = fold_block(
-        fold_all<past_l1>(src, bytes / 16, rounds, first_of_grid(), threads_of_grid()));
+    uint32_t sum =
+        fold_block(fold_all<past_l1>(src, bytes / 16, rounds, first_of_grid(), threads_of_grid()));
     if (!threadIdx.x) {
         atomicXor((unsigned long long *)out, (unsigned long long)sum);
     }

@@ -1,10 +1,10 @@
 /* Kernels that measure a device's levels of memory. Sizes are in bytes, addresses multiples of 16.
  *
- *     cen_chase(uint64_t base, uint64_t bytes, uint64_t steps, uint64_t out)
+ *     cen_chase(uint64_t base, uint64_t bytes, uint64_t first, uint64_t steps, uint64_t out)
  *     cen_chase_l2(...)
- *         one thread follows the addresses that begin at *base and stay in [base, base + bytes), in
- *         batches of CENI_CHASE_BATCH; out[0]: the last one, out[1]: cycles, out[2]: nanoseconds.
- *         cen_chase goes through the first-level cache, cen_chase_l2 past it
+ *         one thread follows the addresses that begin at *first and, as it, stay in [base, base +
+ *         bytes), in batches of CENI_CHASE_BATCH; out[0]: the last one, out[1]: cycles, out[2]:
+ *         nanoseconds. cen_chase goes through the first-level cache, cen_chase_l2 past it
  *     cen_chase_lines(uint64_t base, uint64_t stride, uint64_t count, uint64_t steps, uint64_t out)
  *         for each of `count` lines that hold their own address: out[i]: cycles of `steps` accesses
  *     cen_chase_shared(uint32_t bytes, uint64_t steps, uint64_t out)

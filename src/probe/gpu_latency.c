@@ -27,19 +27,22 @@ static cen_status upload_chain(ceni_gpu *gpu, cen_addr base, uint64_t bytes) {
 }
 
 /* Follows the chain at `base`. All of it is followed once before, up to a bound that a cache larger
- * than any keeps to. */
+ * than any keeps to. Each sample goes on where the last one ended: of a chain that no cache holds,
+ * none finds what another brought. */
 static cen_status follow(ceni_gpu *gpu, const char *kernel, cen_addr base, uint64_t bytes,
                          latency *found) {
     uint64_t lines = bytes / CENI_GPU_LINE, most = gpu->quick ? 1 << 11 : 1 << 14;
-    uint64_t warm = lines < 64 * most ? lines : most, steps = most;
-    void *args[] = {&base, &bytes, &warm, &gpu->out};
+    uint64_t warm = lines <= 128 * most ? lines : most, steps = most;
+    cen_addr first = base;
+    void *args[] = {&base, &bytes, &first, &warm, &gpu->out};
     cen_status status = CEN_OK;
     *found = (latency){0};
     warm = (warm + CENI_CHASE_BATCH - 1) / CENI_CHASE_BATCH * CENI_CHASE_BATCH;
-    status = ceni_gpu_launch(gpu, kernel, alone, args, 4, 0);
-    args[2] = &steps;
+    status = ceni_gpu_launch(gpu, kernel, alone, args, 5, 1);
+    args[3] = &steps;
     for (int i = 0; i < CENI_SAMPLES && !status; i++) {
-        status = ceni_gpu_launch(gpu, kernel, alone, args, 4, 3);
+        first = gpu->result[0];
+        status = ceni_gpu_launch(gpu, kernel, alone, args, 5, 3);
         if (!status) {
             ceni_samples_add(&found->cycles, (double)gpu->result[1] / (double)steps);
             ceni_samples_add(&found->ns, (double)gpu->result[2] / (double)steps);

@@ -188,7 +188,7 @@ static cen_status measure_exchange(ceni_gpu *gpu, const pair *p, size_t number, 
 /* A kernel here follows a chain that lies there; the nearest peer's counts. */
 static cen_status measure_latency(ceni_gpu *gpu, const pair *p) {
     uint64_t bytes = MIB, lines = bytes / CENI_GPU_LINE, steps = gpu->quick ? 1 << 11 : 1 << 14;
-    void *args[] = {(void *)&p->memory, &bytes, &steps, &gpu->out};
+    void *args[] = {(void *)&p->memory, &bytes, (void *)&p->memory, &steps, &gpu->out};
     const cen_launch alone = {{1, 1, 1}, {32, 1, 1}, 0};
     ceni_samples ns = {{0}, 0}, cycles = {{0}, 0};
     ceni_chain_make(gpu->staging, p->memory, lines, CENI_GPU_LINE, bytes);
@@ -196,7 +196,7 @@ static cen_status measure_latency(ceni_gpu *gpu, const pair *p) {
         cen_copy_async(p->peer, p->memory, (cen_addr)(uintptr_t)gpu->staging, bytes, p->stream);
     status = status ? status : cen_stream_sync(p->peer, p->stream);
     for (int i = 0; i < CENI_SAMPLES && !status; i++) {
-        status = ceni_gpu_launch(gpu, "cen_chase_l2", alone, args, 4, 3);
+        status = ceni_gpu_launch(gpu, "cen_chase_l2", alone, args, 5, 3);
         if (!status) {
             ceni_samples_add(&cycles, (double)gpu->result[1] / (double)steps);
             ceni_samples_add(&ns, (double)gpu->result[2] / (double)steps);

@@ -73,14 +73,14 @@ static cen_status travel(ceni_gpu *gpu, const managed *m, ceni_samples *gbps) {
 static cen_status measure_latency(ceni_gpu *gpu, const managed *m) {
     uint64_t apart = gpu->quick ? 64 * KIB : 2 * MIB, bytes = m->bytes;
     uint64_t lines = bytes / apart / CENI_CHASE_BATCH * CENI_CHASE_BATCH;
-    void *args[] = {(void *)&m->addr, &bytes, &lines, &gpu->out};
+    void *args[] = {(void *)&m->addr, &bytes, (void *)&m->addr, &lines, &gpu->out};
     const cen_launch alone = {{1, 1, 1}, {32, 1, 1}, 0};
     ceni_samples ns = {{0}, 0}, cycles = {{0}, 0};
     cen_status status = CEN_OK;
     for (int i = 0; i < CENI_SAMPLES && !status; i++) {
         touch(m);
         ceni_chain_make((void *)(uintptr_t)m->addr, m->addr, lines, apart, bytes);
-        status = ceni_gpu_launch(gpu, "cen_chase_l2", alone, args, 4, 3);
+        status = ceni_gpu_launch(gpu, "cen_chase_l2", alone, args, 5, 3);
         if (!status) {
             ceni_samples_add(&cycles, (double)gpu->result[1] / (double)lines);
             ceni_samples_add(&ns, (double)gpu->result[2] / (double)lines);

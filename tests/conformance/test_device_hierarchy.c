@@ -59,10 +59,11 @@ static void chases_follow(void **state) {
     for (int i = 0; i < 2; i++) {
         for (uint64_t steps = 0; steps < 200; steps += 24) {
             uint64_t bytes = BYTES, got[3], done = steps / CENI_CHASE_BATCH * CENI_CHASE_BATCH;
-            void *args[] = {&a.memory, &bytes, &steps, &a.out};
-            launch(&a, names[i], shapes[2], args, 4);
+            uint64_t begin = steps % LINES, first = a.memory + begin * LINE;
+            void *args[] = {&a.memory, &bytes, &first, &steps, &a.out};
+            launch(&a, names[i], shapes[2], args, 5);
             results(&a, got);
-            assert_int_equal(got[0], a.memory + done * 3 % LINES * LINE);
+            assert_int_equal(got[0], a.memory + (begin + done * 3) % LINES * LINE);
             assert_true(got[1] > 0 || !done);
         }
     }
