@@ -14,6 +14,11 @@ static const double CONFLICTS = 1.2;
 static const double FEW_WARPS = 0.5;
 /* Nothing left to gain but by moving or computing less. */
 static const double NEAR = 0.8;
+/* DRAM gives little more than nine tenths of its nominal peak. From this share on it is what L2
+ * waits for, if most of what L2 is asked for is not in it: what it fetches is work of its own, too.
+ */
+static const double DRAM_FULL = 0.75;
+static const double FEW_HITS = 0.5;
 
 const char *cen_profile_bound_name(cen_profile_bound bound) {
     static const char *const texts[] = {
@@ -168,6 +173,11 @@ static void decide(cen_profile_row *row) {
             row->bound_share = share;
             row->bound = ceilings[i].bound;
         }
+    }
+    if (row->bound == CEN_PROFILE_BY_L2 && below(row, CEN_PROFILE_L2_HIT, FEW_HITS) &&
+        get(row, CEN_PROFILE_DRAM_SHARE) >= DRAM_FULL) {
+        row->bound = CEN_PROFILE_BY_DRAM;
+        row->bound_share = get(row, CEN_PROFILE_DRAM_SHARE);
     }
     if (row->bound_share < BUSY) {
         row->bound_share = 0;

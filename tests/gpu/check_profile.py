@@ -70,7 +70,7 @@ def near(got, expected, share=0.01):
 @check
 def strided_copy_is_uncoalesced():
     row = profiled("strided_copy")
-    assert row["bound"] == "memory-bound at DRAM", row["bound"]
+    assert row["bound"] == "memory-bound at DRAM", row["reason"]
     assert row["load_bytes_per_sector"] <= 8, row["load_bytes_per_sector"]
     assert "uncoalesced loads" in row["advice"], row["advice"]
     assert row["l2_hit_low"]
@@ -118,7 +118,7 @@ def a_recording_is_judged_the_same():
         if "ERR_NVGPUCTRPERM" in recording.read_text(errors="replace"):
             raise Skip("ncu may not count")
         row = kernel("strided_copy", report("--csv", recording))
-    assert row["bound"] == "memory-bound at DRAM", row["bound"]
+    assert row["bound"] == "memory-bound at DRAM", row["reason"]
 
 
 @check
