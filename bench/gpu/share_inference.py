@@ -3,8 +3,8 @@
 
 The model is a decoder like Llama 1B with random weights. Each process generates from the same prompt; all outputs, the
 tokens and the keys and values of the last layer, have to be the same bit for bit. Memory is what the GPU has less free
-than before, less what so many processes take that hold no weights. With a second GPU, a process there reads the first
-one's weights by peer mapping.
+than before, less what so many processes take that hold no weights. A copy of its own is read from a file in the page
+cache. With a second GPU, a process there reads the first one's weights by peer mapping.
 
 usage: CENOTE=build/cenote CENOTE_LIBRARY=build/libcenote.so.0.1 bench/gpu/share_inference.py [--readers 2,8] [--small]
 Prints {"name", "figures", "outputs"}; exits with 1 if outputs differ.
@@ -16,7 +16,9 @@ import argparse
 import hashlib
 import json
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import share_common
 
@@ -52,26 +54,27 @@ def generate(model, device):
     return digest.hexdigest(), time.perf_counter() - start
 
 
-def reader(pipe, way, device, small):
-    """way: shared, private, or none, which holds no weights."""
+def reader(pipe, way, device, small, file):
+    """way: shared, private (from the file), or none, which holds no weights."""
+    import cenote.torch
     import models
     import torch
 
     torch.ones(16, 16, device=device).matmul(torch.ones(16, 16, device=device))
-    model, lease, took = None, None, 0.0
-    if way == "private":
-        model = make(small, device)
-    elif way == "shared":
-        import cenote.torch
-
-        start = time.perf_counter()
-        lease = cenote.torch.open("llama", device=device)
+    model, lease = None, None
+    if way != "none":
         with torch.device("meta"):
             model = models.Llama(*SIZES[small]).to(torch.bfloat16).eval()
+    start = time.perf_counter()
+    if way == "private":
+        model.load_state_dict(torch.load(file, map_location=device), assign=True)
+    elif way == "shared":
+        lease = cenote.torch.open("llama", device=device)
         lease.load_into(model)
-        took = time.perf_counter() - start
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)
+    took = time.perf_counter() - start
+    if device.startswith("cuda"):
         torch.cuda.empty_cache()
     pipe.send(("ready", took))
     if pipe.recv() == "go" and model is not None:
@@ -90,13 +93,13 @@ def used(device):
     return total - free
 
 
-def run(context, way, count, device, small, at=None):
+def run(context, way, count, device, small, file, at=None):
     """So many readers at once: bytes that they take with their weights, digests, seconds to open."""
     at = at or device
     before, pipes, processes = used(device), [], []
     for _ in range(count):
         ours, theirs = context.Pipe()
-        process = context.Process(target=reader, args=(theirs, way, at, small))
+        process = context.Process(target=reader, args=(theirs, way, at, small, file))
         process.start()
         theirs.close()
         pipes.append(ours)
@@ -129,34 +132,38 @@ def main():
         raise SystemExit(77)
     context = torch.multiprocessing.get_context("spawn")
     figures, outputs = [], {}
-    with share_common.broker():
+    with share_common.broker(), tempfile.TemporaryDirectory() as folder:
         import cenote.torch
+
+        file = Path(folder) / "weights"
 
         start = used(options.device)
         model = make(options.small, options.device)
         weights = sum(p.numel() * p.element_size() for p in model.parameters())
         outputs["this process"] = [generate(model, options.device)[0]]
+        torch.save(model.state_dict(), file)
         export = cenote.torch.share(model.state_dict(), "llama")
         del model
         copy = used(options.device) - start
         for count in (int(n) for n in options.readers.split(",")):
-            bare, _, _ = run(context, "none", count, options.device, options.small)
+            bare, _, _ = run(context, "none", count, options.device, options.small, file)
             shared, outputs[f"{count} shared"], opened = run(
-                context, "shared", count, options.device, options.small)
-            private, outputs[f"{count} private"], _ = run(
-                context, "private", count, options.device, options.small)
+                context, "shared", count, options.device, options.small, file)
+            private, outputs[f"{count} private"], read = run(
+                context, "private", count, options.device, options.small, file)
             gib = 1 << 30
             figures += [
                 share_common.figure(
                     f"weights of {count} processes on one GPU", "GiB", [(shared - bare + copy) / gib],
                     "a copy for each", [(private - bare) / gib], floor=weights / gib,
                     floor_reason="one copy of the weights"),
-                {"what": f"opening the model in each of {count} processes", "unit": "ms", "peer": None,
-                 **share_common.middle([s * 1000 for s in opened])},
+                share_common.figure(
+                    f"opening the model in each of {count} processes", "ms", [s * 1000 for s in opened],
+                    "reading a copy of its own", [s * 1000 for s in read]),
             ]
         if options.device.startswith("cuda") and torch.cuda.device_count() > 1:
             _, outputs["shared, from a second GPU"], _ = run(
-                context, "shared", 1, options.device, options.small, at="cuda:1")
+                context, "shared", 1, options.device, options.small, file, at="cuda:1")
         del export
     print(json.dumps({"name": "share_inference", "figures": figures, "outputs": outputs}, indent=1))
     digests = {digest for digests in outputs.values() for digest in digests}
