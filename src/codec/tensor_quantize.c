@@ -56,8 +56,10 @@ static cen_status check_codec(const cen_quantize_options *o) {
     if (!status && o->codec.scales_given) {
         return ceni_fail(CEN_ERR_INVALID, "options.codec.scales_given is set, and none are given");
     }
-    if ((!o->include && o->include_count) || (!o->exclude && o->exclude_count)) {
-        return ceni_fail(CEN_ERR_INVALID, "options.%s is NULL", o->include ? "exclude" : "include");
+    bool no_include = !o->include && o->include_count;
+    if (no_include || (!o->exclude && o->exclude_count)) {
+        return ceni_fail(CEN_ERR_INVALID, "options.%s is NULL, and options.%s_count is not 0",
+                         no_include ? "include" : "exclude", no_include ? "include" : "exclude");
     }
     status = status ? status : check_threshold(o);
     cen_codec_sizes sizes; /* for the check of the budget that it begins with */
