@@ -163,7 +163,8 @@ cen_status cen_tensors_open(const char *path, cen_tensors **tensors) {
                          path ? "tensors" : "path");
     }
     cen_tensors *made = ceni_calloc(1, sizeof *made);
-    if (!made) {
+    if (!made || !(made->path = ceni_strdup(path))) {
+        ceni_free(made);
         return ceni_fail(CEN_ERR_HOST_MEMORY, "%s: no memory for it", path);
     }
     cen_status status = ceni_tensor_path_is_index(path) ? ceni_tensors_open_index(made, path)
@@ -197,6 +198,7 @@ void cen_tensors_close(cen_tensors *tensors) {
     ceni_free(tensors->by_name);
     ceni_free(tensors->notes);
     ceni_free(tensors->shards);
+    ceni_free(tensors->path);
     ceni_free(tensors);
 }
 

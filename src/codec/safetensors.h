@@ -26,6 +26,7 @@ typedef struct ceni_tensors_shard {
 
 /* A tensor's shape and name are one block of memory, which begins with the shape. */
 struct cen_tensors {
+    char *path; /* as it was opened: of the file, or of the index */
     ceni_tensors_shard *shards;
     cen_tensor *tensors;
     const cen_tensor **by_name;

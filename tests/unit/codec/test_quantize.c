@@ -484,8 +484,9 @@ static void refuse_description(const char *text, const char *words) {
     put_inputs("in", parts, 2, &note, 1);
     cen_tensors *t = open_tensors("in");
     assert_int_equal(cen_quantized_find(t, "w", &q), CEN_ERR_FORMAT);
-    if (!strstr(cen_log_last_error(), words)) {
-        fail_msg("it says \"%s\", not \"%s\"", cen_log_last_error(), words);
+    const char *said = cen_log_last_error();
+    if (!strstr(said, words) || !strstr(said, "/in: tensor 'w', which is quantised: ")) {
+        fail_msg("it says \"%s\", not \"%s\"", said, words);
     }
     cen_tensor_difference d;
     const cen_tensor *w = cen_tensors_find(t, "w");
