@@ -141,13 +141,15 @@ static cen_status read_source(const described *of, const json_t *root, cen_quant
     if (!q->dtype || (q->codec.format == CEN_CODEC_LOSSLESS_BF16 && q->dtype != CEN_BF16)) {
         return wrong(of, "dtype: a type that its format encodes is expected");
     }
+    /* As FP32, into which they may be decoded, no more than a file has bytes. */
+    const uint64_t most = INT64_MAX / sizeof(float);
     uint64_t product = 1;
     q->rows = whole(json_object_get(root, "rows"));
     q->cols = whole(json_object_get(root, "cols"));
     q->rank = json_array_size(shape) <= CEN_QUANTIZED_RANK ? (uint32_t)json_array_size(shape) : 0;
     for (uint32_t i = 0; i < q->rank && product; i++) {
         q->shape[i] = whole(json_array_get(shape, i));
-        product = q->shape[i] && product <= INT64_MAX / q->shape[i] ? product * q->shape[i] : 0;
+        product = q->shape[i] && product <= most / q->shape[i] ? product * q->shape[i] : 0;
     }
     if (!q->rank || !product || !q->rows || product / q->rows != q->cols || product % q->rows) {
         return wrong(of, "shape, rows and cols: of as many elements each, over 0, is expected");

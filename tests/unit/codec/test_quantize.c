@@ -521,6 +521,7 @@ static void wrong_descriptions_are_refused(void **state) {
         "\"shape\":[2,32.0],\"rows\":2,\"cols\":32",
         "\"shape\":[0,32],\"rows\":0,\"cols\":32",
         "\"shape\":[4611686018427387904,4],\"rows\":2,\"cols\":32",
+        "\"shape\":[1,2305843009213693952],\"rows\":1,\"cols\":2305843009213693952",
         "\"shape\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,2,32],\"rows\":2,\"cols\":32"};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         char text[256];
@@ -543,8 +544,8 @@ static void wrong_descriptions_are_refused(void **state) {
 static void a_claim_of_many_elements_is_refused(void **state) {
     static const char text[] =
         "{\"format\":\"lossless_bf16\",\"scales\":\"none\",\"dtype\":\"BF16\","
-        "\"shape\":[1073741824,2147483648],\"rows\":1073741824,"
-        "\"cols\":2147483648}";
+        "\"shape\":[1073741824,1073741824],\"rows\":1073741824,"
+        "\"cols\":1073741824}";
     const cen_tensor_note note = {"cenote.quantized:w", text};
     const uint64_t shape[] = {4};
     cen_tensor_spec spec = {"w", "U8", 1, shape};
