@@ -41,8 +41,8 @@ static cen_status check_apart(const cen_product *p, const ceni_codec_job *w) {
                  {"b_parts.metadata", w->metadata, w->rows * w->metadata_pitch}};
     cen_status status = CEN_OK;
     for (size_t i = 0; !status && i < sizeof parts / sizeof *parts; i++) {
-        status = parts[i].bytes ? ceni_product_vector(parts[i].addr, CEN_UINT8, parts[i].bytes,
-                                                      parts[i].name, &p->d, "product: D")
+        status = parts[i].bytes ? ceni_product_vector("product", parts[i].name, parts[i].addr,
+                                                      CEN_UINT8, parts[i].bytes, "D", &p->d)
                                 : CEN_OK;
     }
     return status;
