@@ -17,7 +17,7 @@ static cen_status check(const cen_tensors *in, const char *out, const cen_quanti
                                     : "rows");
     }
     if (options->size != sizeof *options) {
-        return ceni_fail(CEN_ERR_INVALID, "options.size is %zu; this library's is %zu",
+        return ceni_fail(CEN_ERR_INVALID, "options.size is %zu; %zu is expected",
                          options->size, sizeof *options);
     }
     if (cen_tensors_reads(in, out)) {

@@ -139,8 +139,8 @@ static cen_status check(const cen_product *p, ceni_product_task *task) {
         return ceni_fail(CEN_ERR_INVALID, "product: product is NULL");
     }
     if (p->size != sizeof *p) {
-        return ceni_fail(CEN_ERR_INVALID, "product: size is %zu, not sizeof(cen_product), %zu",
-                         p->size, sizeof *p);
+        return ceni_fail(CEN_ERR_INVALID, "product: product.size is %zu; %zu is expected", p->size,
+                         sizeof *p);
     }
     cen_status status = ceni_check_matrix("product", "A", &p->a);
     status = status || p->b_codec ? status : ceni_check_matrix("product", "B", &p->b);

@@ -16,8 +16,8 @@ static cen_status check_size(const cen_conv *conv) {
         return ceni_fail(CEN_ERR_INVALID, "conv: conv is NULL");
     }
     if (conv->size != sizeof *conv) {
-        return ceni_fail(CEN_ERR_INVALID, "conv: size is %zu, not sizeof(cen_conv), %zu",
-                         conv->size, sizeof *conv);
+        return ceni_fail(CEN_ERR_INVALID, "conv: conv.size is %zu; %zu is expected", conv->size,
+                         sizeof *conv);
     }
     return CEN_OK;
 }

@@ -275,7 +275,7 @@ SPOIL(no_kernel, c->kernel = "cen_product_naive")
 SPOIL(too_many, c->images = c->height = c->width = c->channels = 1u << 29)
 
 static const refusal refusals[] = {
-    {"conv: size is 4", CEN_ERR_INVALID, no_size},
+    {"conv: conv.size is 4; ", CEN_ERR_INVALID, no_size},
     {"conv: of int8", CEN_ERR_UNSUPPORTED, bad_type},
     {"conv: input has no memory", CEN_ERR_INVALID, no_input},
     {"conv: weight lies at", CEN_ERR_INVALID, odd_weight},

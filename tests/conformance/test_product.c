@@ -256,7 +256,7 @@ SPOIL(too_long, p->a.cols = p->a.stride = p->b.rows = UINT64_C(1) << 31)
 SPOIL(no_addresses, p->a.stride = UINT64_MAX)
 
 static const refusal refusals[] = {
-    {"product: size is 8", CEN_ERR_INVALID, no_size},
+    {"product: product.size is 8; ", CEN_ERR_INVALID, no_size},
     {"product: A has elements of type ?", CEN_ERR_INVALID, no_type},
     {"product: B has rows of 24 elements, 23 apart", CEN_ERR_INVALID, short_rows},
     {"product: D has no memory", CEN_ERR_INVALID, no_memory},
