@@ -299,11 +299,9 @@ cen_status cen_calibration_collect(cen_device *device, cen_calibration *c, cen_a
 static cen_calibration_stats stats_of(uint64_t count, uint64_t nan, uint64_t infinite,
                                       uint64_t zeros, uint32_t least, uint32_t most) {
     cen_calibration_stats s = {.count = count, .nan = nan, .infinite = infinite, .zeros = zeros};
-    if (most) {
-        s.min = ceni_float_of(ceni_calibrate_bits(~least));
-        s.max = ceni_float_of(ceni_calibrate_bits(most));
-        s.amax = fabsf(s.min) > fabsf(s.max) ? fabsf(s.min) : fabsf(s.max);
-    }
+    s.min = ceni_calibration_least(least);
+    s.max = ceni_calibration_most(most);
+    s.amax = fabsf(s.min) > fabsf(s.max) ? fabsf(s.min) : fabsf(s.max);
     return s;
 }
 

@@ -6,8 +6,6 @@
 
 #include "base/fd.h"
 
-#include <sys/stat.h>
-
 typedef struct ceni_tensor_type {
     const char *name;
     uint32_t bits;
@@ -62,11 +60,5 @@ cen_status ceni_tensors_open_file(cen_tensors *tensors, const char *path);
 cen_status ceni_tensors_open_index(cen_tensors *tensors, const char *path);
 /* by_name; a name that is there twice is refused. */
 cen_status ceni_tensors_sort_names(cen_tensors *tensors);
-
-/* Opens a plain file for reading. */
-cen_status ceni_tensor_file_open(const char *path, int *fd, struct stat *st);
-/* Reads exactly that; `path` is for the message. */
-cen_status ceni_tensor_file_read(const char *path, int fd, uint64_t offset, uint64_t bytes,
-                                 void *to);
 
 #endif
