@@ -125,7 +125,8 @@ CEN_API cen_status cen_calibration_smooth(const cen_calibration *x, const cen_ca
 
 /* Files of a calibration (docs/formats/calibration.md). Saving replaces the file at once or not at
  * all. Loading believes nothing: CEN_ERR_FORMAT, CEN_ERR_TRUNCATED, and the log says where, calling
- * it by its path, or by `name`. CEN_ERR_NOT_FOUND, CEN_ERR_IO, CEN_ERR_HOST_MEMORY. */
+ * it by its path, or by `name`. CEN_ERR_INVALID: an argument is NULL; CEN_ERR_NOT_FOUND: there is
+ * no such file; CEN_ERR_IO: also what is no plain file; CEN_ERR_HOST_MEMORY. */
 CEN_API cen_status cen_calibration_save(const cen_calibration *calibration, const char *path);
 CEN_API cen_status cen_calibration_load(const char *path, cen_calibration **calibration);
 CEN_API cen_status cen_calibration_load_memory(const char *name, const void *bytes, size_t size,

@@ -7,7 +7,7 @@
 #include "base/half.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "compute/compute.h"
+#include "compute/check.h"
 #include "dev/dev.h"
 
 enum { WARP = 32, CHANNELS_BLOCK = 256, SEGMENT_LEAST = 1024 };
@@ -73,24 +73,26 @@ static void cut(ceni_calibrate_job *job, uint64_t length, uint64_t channels) {
     job->segments = over(length, job->segment);
 }
 
-static cen_status check_batch(const cen_calibration *c, const cen_matrix *batch) {
-    uint64_t bytes, count;
-    cen_status status = ceni_matrix_check(batch, "batch", &bytes);
+/* `call`: what failures begin with. */
+static cen_status check_batch(const char *call, const cen_calibration *c, const cen_matrix *batch) {
+    uint64_t count;
+    cen_status status = ceni_check_matrix(call, "batch", batch);
     if (status) {
         return status;
     }
     if (batch->dtype != CEN_FP32 && batch->dtype != CEN_FP16 && batch->dtype != CEN_BF16) {
-        return ceni_fail(CEN_ERR_INVALID, "batch is of %s; calibration takes fp32, fp16 and bf16",
+        return ceni_fail(CEN_ERR_INVALID,
+                         "%s: batch is of %s; calibration takes fp32, fp16 and bf16", call,
                          cen_dtype_name(batch->dtype));
     }
     uint64_t channels = c->axis == CEN_CHANNELS_ROWS ? batch->rows : batch->cols;
     if (c->axis && channels != c->channel_count) {
-        return ceni_fail(CEN_ERR_INVALID, "batch has %llu channels, the calibration %llu",
+        return ceni_fail(CEN_ERR_INVALID, "%s: batch has %llu channels, the calibration %llu", call,
                          (unsigned long long)channels, (unsigned long long)c->channel_count);
     }
     if (__builtin_mul_overflow(batch->rows, batch->cols, &count) ||
         __builtin_add_overflow(count, c->state.count, &count)) {
-        return ceni_fail(CEN_ERR_LIMIT, "batch: more elements in all than 64 bits count");
+        return ceni_fail(CEN_ERR_LIMIT, "%s: more elements in all than 64 bits count", call);
     }
     return CEN_OK;
 }
@@ -118,9 +120,9 @@ static ceni_calibrate_job job_of(const cen_calibration *c, const cen_matrix *bat
 
 cen_status cen_calibration_add(cen_calibration *c, const cen_matrix *batch) {
     if (!c) {
-        return ceni_fail(CEN_ERR_INVALID, "calibration is NULL");
+        return ceni_fail(CEN_ERR_INVALID, "cen_calibration_add: calibration is NULL");
     }
-    cen_status status = check_batch(c, batch);
+    cen_status status = check_batch("cen_calibration_add", c, batch);
     if (status || !batch->rows || !batch->cols) {
         return status;
     }
@@ -151,20 +153,23 @@ cen_status cen_calibration_bytes(const cen_calibration *c, uint64_t *bytes) {
     return CEN_OK;
 }
 
-static cen_status check_state(cen_device *device, const cen_calibration *c, cen_addr state) {
+static cen_status check_state(const char *call, cen_device *device, const cen_calibration *c,
+                              cen_addr state) {
     if (!device || !c) {
-        return ceni_fail(CEN_ERR_INVALID, "%s is NULL", device ? "calibration" : "device");
+        return ceni_fail(CEN_ERR_INVALID, "%s: %s is NULL", call,
+                         device ? "calibration" : "device");
     }
     if (!state || state % 8) {
-        return ceni_fail(CEN_ERR_INVALID, "state is 0x%llx; it is a multiple of 8",
-                         (unsigned long long)state);
+        return ceni_fail(CEN_ERR_INVALID,
+                         "%s: state is 0x%llx; an address over 0 and a multiple of 8 is expected",
+                         call, (unsigned long long)state);
     }
     return CEN_OK;
 }
 
 cen_status cen_calibration_clear_async(cen_device *device, const cen_calibration *c, cen_addr state,
                                        cen_stream stream) {
-    cen_status status = check_state(device, c, state);
+    cen_status status = check_state("cen_calibration_clear_async", device, c, state);
     return status ? status : cen_fill_async(device, state, 0, kept_bytes(c), stream);
 }
 
@@ -203,8 +208,9 @@ static cen_status count_batch(cen_device *device, ceni_calibrate_job *job, uint6
 
 cen_status cen_calibration_add_async(cen_device *device, const cen_calibration *c, cen_addr state,
                                      const cen_matrix *batch, cen_stream stream) {
-    cen_status status = check_state(device, c, state);
-    status = status ? status : check_batch(c, batch);
+    static const char call[] = "cen_calibration_add_async";
+    cen_status status = check_state(call, device, c, state);
+    status = status ? status : check_batch(call, c, batch);
     if (status || !batch->rows || !batch->cols) {
         return status;
     }
@@ -236,12 +242,12 @@ static void add_channels(ceni_calibrate_channel *to, const ceni_calibrate_channe
 }
 
 /* Every other count is at most that of all elements. */
-static cen_status add_state(cen_calibration *c, const ceni_calibrate_state *from,
+static cen_status add_state(const char *call, cen_calibration *c, const ceni_calibrate_state *from,
                             const ceni_calibrate_channel *channels) {
     ceni_calibrate_state *to = &c->state;
     uint64_t count;
     if (__builtin_add_overflow(to->count, from->count, &count)) {
-        return ceni_fail(CEN_ERR_LIMIT, "calibration: more elements in all than 64 bits count");
+        return ceni_fail(CEN_ERR_LIMIT, "%s: more elements in all than 64 bits count", call);
     }
     to->count = count;
     to->nan += from->nan;
@@ -269,12 +275,12 @@ cen_status cen_calibration_merge(cen_calibration *to, const cen_calibration *fro
                          (unsigned long long)to->channel_count, words[to->axis],
                          (unsigned long long)from->channel_count, words[from->axis]);
     }
-    return add_state(to, &from->state, from->channels);
+    return add_state("cen_calibration_merge", to, &from->state, from->channels);
 }
 
 cen_status cen_calibration_collect(cen_device *device, cen_calibration *c, cen_addr state,
                                    cen_stream stream) {
-    cen_status status = check_state(device, c, state);
+    cen_status status = check_state("cen_calibration_collect", device, c, state);
     if (status) {
         return status;
     }
@@ -287,7 +293,7 @@ cen_status cen_calibration_collect(cen_device *device, cen_calibration *c, cen_a
     status = status ? status : cen_stream_sync(device, stream);
     if (!status) {
         status = add_state(
-            c, (const ceni_calibrate_state *)(void *)kept,
+            "cen_calibration_collect", c, (const ceni_calibrate_state *)(void *)kept,
             (const ceni_calibrate_channel *)(void *)(kept + sizeof(ceni_calibrate_state)));
     }
     ceni_free(kept);
