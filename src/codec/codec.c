@@ -61,12 +61,12 @@ cen_status cen_codec_format_find(const char *name, cen_codec_format *found) {
 static cen_status check_units(const cen_codec *codec, const char *name) {
     static const char *const words[] = {"unscaled", "tensor", "row", "column", "group", "block"};
     cen_codec_granularity g = codec->granularity;
-    bool fp8 = codec->format == CEN_CODEC_FP8_E4M3 || codec->format == CEN_CODEC_FP8_E5M2;
     if (g > CEN_CODEC_BLOCK) {
         return ceni_fail(CEN_ERR_INVALID, "codec.granularity is %d, which is none", (int)g);
     }
-    if (ceni_codec_is_int(codec->format) ? g == CEN_CODEC_UNSCALED
-                                         : g != CEN_CODEC_UNSCALED && !fp8) {
+    if (ceni_codec_is_int(codec->format)
+            ? g == CEN_CODEC_UNSCALED
+            : g != CEN_CODEC_UNSCALED && !ceni_codec_is_fp8(codec->format)) {
         return ceni_fail(CEN_ERR_INVALID, "codec.granularity is %s; %s has %s", words[g], name,
                          g ? "no scales" : "scales");
     }

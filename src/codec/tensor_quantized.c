@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "codec/codec.h"
 #include "codec/safetensors.h"
 
 #include <inttypes.h>
@@ -30,8 +31,8 @@ const char *ceni_quantized_type(cen_codec_format format) {
 }
 
 static bool is_dense(cen_codec_format format) {
-    return format == CEN_CODEC_FP16 || format == CEN_CODEC_BF16 || format == CEN_CODEC_FP8_E4M3 ||
-           format == CEN_CODEC_FP8_E5M2 || format == CEN_CODEC_INT8;
+    return format == CEN_CODEC_FP16 || format == CEN_CODEC_BF16 || ceni_codec_is_fp8(format) ||
+           format == CEN_CODEC_INT8;
 }
 
 void ceni_quantized_shape(const cen_quantized *q, uint64_t bytes, uint32_t *rank,
