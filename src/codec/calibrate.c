@@ -7,6 +7,7 @@
 #include "base/half.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/over.h"
 #include "compute/check.h"
 #include "dev/dev.h"
 
@@ -51,10 +52,6 @@ void cen_calibration_free(cen_calibration *calibration) {
 
 /* ---- batches ---- */
 
-static uint64_t over(uint64_t count, uint64_t by) {
-    return count / by + (count % by != 0);
-}
-
 static uint64_t parts_most(const cen_calibration *c) {
     return c->channel_count > CENI_CALIBRATE_PARTS ? c->channel_count
            : c->channel_count                      ? (uint64_t)CENI_CALIBRATE_PARTS
@@ -67,10 +64,10 @@ static void cut(ceni_calibrate_job *job, uint64_t length, uint64_t channels) {
     const uint64_t step = (uint64_t)CENI_CALIBRATE_LANES * CENI_CALIBRATE_RUN;
     uint64_t most = channels ? CENI_CALIBRATE_PARTS / channels : UINT64_MAX;
     uint64_t least = !channels && length >= MANY ? SEGMENT_LONG : SEGMENT_LEAST;
-    uint64_t wanted = over(length, least);
+    uint64_t wanted = ceni_over(length, least);
     wanted = wanted < most ? wanted : most;
-    job->segment = over(over(length, wanted ? wanted : 1), step) * step;
-    job->segments = over(length, job->segment);
+    job->segment = ceni_over(ceni_over(length, wanted ? wanted : 1), step) * step;
+    job->segments = ceni_over(length, job->segment);
 }
 
 /* `call`: what failures begin with. */
@@ -182,7 +179,7 @@ static cen_status launch(cen_device *device, const char *kernel, ceni_calibrate_
         return status;
     }
     uint64_t most = (uint64_t)props.multiprocessors * (CENI_CALIBRATE_BLOCK / block);
-    uint64_t blocks = over(warps, block / WARP);
+    uint64_t blocks = ceni_over(warps, block / WARP);
     blocks = blocks > most && most ? most : blocks;
     const cen_launch shape = {
         {(uint32_t)blocks, 1, 1}, {block, 1, 1}, job->octaves * CENI_CALIBRATE_OCTAVE};
@@ -217,7 +214,7 @@ cen_status cen_calibration_add_async(cen_device *device, const cen_calibration *
     cen_addr channels = state + sizeof(ceni_calibrate_state);
     ceni_calibrate_job job = job_of(c, batch, state, channels, state + kept_bytes(c));
     bool columns = c->axis == CEN_CHANNELS_COLUMNS;
-    uint64_t warps = (columns ? over(job.cols, WARP) : job.rows) * job.segments;
+    uint64_t warps = (columns ? ceni_over(job.cols, WARP) : job.rows) * job.segments;
     status = count_batch(device, &job, warps, stream);
     if (!status && c->axis) {
         status = launch(device, "cen_calibrate_channels", &job, CHANNELS_BLOCK, c->channel_count,

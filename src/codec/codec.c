@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/over.h"
 #include "compute/compute.h"
 
 typedef struct format {
@@ -121,10 +122,6 @@ cen_status cen_codec_check(const cen_codec *codec) {
 
 /* ---- shapes ---- */
 
-static uint64_t over(uint64_t count, uint64_t by) {
-    return count / by + (count % by != 0);
-}
-
 /* Of a matrix that is not empty. */
 static void units(const cen_codec *codec, uint64_t rows, uint64_t cols, ceni_codec_job *job) {
     job->unit_rows = job->unit_cols = 1;
@@ -146,7 +143,7 @@ static void units(const cen_codec *codec, uint64_t rows, uint64_t cols, ceni_cod
         job->unit_rows = codec->block_rows, job->unit_cols = codec->block_cols;
         break;
     }
-    job->units_across = over(cols, job->unit_cols);
+    job->units_across = ceni_over(cols, job->unit_cols);
 }
 
 /* Pitches; false: they are beyond 64 bits. */
@@ -154,16 +151,16 @@ static bool pitches(const cen_codec *codec, uint64_t cols, ceni_codec_job *job) 
     uint64_t bits = cen_dtype_bits(cen_codec_format_dtype(codec->format)), kept = cols;
     job->metadata_pitch = 0;
     if (ceni_codec_is_sparse(codec->format)) {
-        uint64_t groups = over(cols, 4), word = bits == 8 ? 8 : 4; /* groups of a word */
+        uint64_t groups = ceni_over(cols, 4), word = bits == 8 ? 8 : 4; /* groups of a word */
         kept = groups * 2;
-        job->metadata_pitch = over(groups, word) * (word / 2);
+        job->metadata_pitch = ceni_over(groups, word) * (word / 2);
     }
     uint64_t all;
     job->pitch = 0;
     if (__builtin_mul_overflow(kept, bits, &all)) {
         return false;
     }
-    job->pitch = over(all, 8);
+    job->pitch = ceni_over(all, 8);
     return true;
 }
 
@@ -189,7 +186,7 @@ static bool sizes_of(const cen_codec *codec, uint64_t rows, uint64_t cols, ceni_
     if (!codec->granularity) {
         return true;
     }
-    if (__builtin_mul_overflow(over(rows, job->unit_rows), job->units_across, &count) ||
+    if (__builtin_mul_overflow(ceni_over(rows, job->unit_rows), job->units_across, &count) ||
         __builtin_mul_overflow(count, sizeof(float), &sizes->scales)) {
         return false;
     }

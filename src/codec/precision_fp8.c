@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/over.h"
 #include "codec/codec.h"
 
 enum { HISTORY_MOST = 1024, MARGIN_MOST = 16, WORK = 8192 };
@@ -94,7 +95,7 @@ cen_status cen_fp8_amax_async(cen_device *device, cen_addr state, const cen_matr
         job.stride = job.cols;
         job.rows = 1;
     }
-    uint64_t across = job.cols / WORK + (job.cols % WORK != 0);
+    uint64_t across = ceni_over(job.cols, WORK);
     uint64_t blocks = job.rows > UINT64_MAX / across ? UINT64_MAX : job.rows * across;
     return ceni_precision_launch(device, "cen_fp8_amax", &job, blocks, stream);
 }

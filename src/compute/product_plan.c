@@ -4,11 +4,12 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/over.h"
 #include "compute/check.h"
 #include "dev/dev.h"
 
 static uint32_t tiles_of(uint32_t elements, uint32_t tile) {
-    return elements / tile + (elements % tile != 0);
+    return (uint32_t)ceni_over(elements, tile);
 }
 
 /* Blocks for tiles of `rows` x `cols`; 0: more than a grid has. */
