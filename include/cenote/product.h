@@ -25,8 +25,8 @@
 extern "C" {
 #endif
 
-/* GELU: x / 2 * (1 + erf(x / sqrt 2)); GELU_TANH: with tanh(sqrt(2 / pi) * (x + 0.044715 x^3)) in
- * place of erf. */
+/* GELU (Hendrycks, Gimpel: "Gaussian error linear units", 2016): x / 2 * (1 + erf(x / sqrt 2));
+ * GELU_TANH: with tanh(sqrt(2 / pi) * (x + 0.044715 x^3)) in place of erf. */
 typedef enum cen_activation {
     CEN_ACTIVATION_NONE = 0,
     CEN_ACTIVATION_RELU = 1,
