@@ -82,7 +82,7 @@ static json_t *device_json(const cen_sample_device *device) {
     json_t *moments = json_array();
     double mean[CEN_SAMPLE_SHARES], most[CEN_SAMPLE_SHARES];
     for (int s = 0; s < CEN_SAMPLE_SHARES; s++) {
-        profile_mean m = profile_mean_of(device, (cen_sample_share)s);
+        profile_mean m = profile_mean_of(device, (cen_sample_share)s, 0, device->count);
         mean[s] = m.mean;
         most[s] = m.most;
     }
