@@ -333,12 +333,17 @@ static void place_parts(const cen_codec *codec, const cen_codec_parts *parts, ui
     set_numbers(codec, job);
 }
 
-#define PARTS(parts, sizes)                                                                        \
-    {"parts.values", (parts)->values, (parts)->bytes.values, (sizes).values},                      \
-        {"parts.scales", (parts)->scales, (parts)->bytes.scales, (sizes).scales},                  \
-        {"parts.zeros", (parts)->zeros, (parts)->bytes.zeros, (sizes).zeros}, {                    \
-        "parts.metadata", (parts)->metadata, (parts)->bytes.metadata, (sizes).metadata             \
-    }
+enum { PARTS = 4 };
+
+/* The parts of an encoded matrix, of which so many bytes are needed. */
+static void name_parts(const cen_codec_parts *parts, const cen_codec_sizes *needed,
+                       part named[PARTS]) {
+    const cen_codec_sizes *bytes = &parts->bytes;
+    named[0] = (part){"parts.values", parts->values, bytes->values, needed->values};
+    named[1] = (part){"parts.scales", parts->scales, bytes->scales, needed->scales};
+    named[2] = (part){"parts.zeros", parts->zeros, bytes->zeros, needed->zeros};
+    named[3] = (part){"parts.metadata", parts->metadata, bytes->metadata, needed->metadata};
+}
 
 cen_status ceni_codec_job_make(const cen_codec *codec, const cen_matrix *matrix,
                                const cen_codec_parts *parts, bool encode, ceni_codec_job *job) {
@@ -361,8 +366,9 @@ cen_status ceni_codec_job_make(const cen_codec *codec, const cen_matrix *matrix,
     if (codec->format == CEN_CODEC_LOSSLESS_BF16 && !encode) {
         sizes.values = parts->bytes.values; /* as many as there are, which decoding checks */
     }
-    const part all[] = {PARTS(parts, sizes), {name, matrix->data, bytes, bytes}};
-    status = check_parts(all, sizeof all / sizeof *all, encode);
+    part all[PARTS + 1] = {[PARTS] = {name, matrix->data, bytes, bytes}};
+    name_parts(parts, &sizes, all);
+    status = check_parts(all, PARTS + 1, encode);
     place_parts(codec, parts, matrix->rows, matrix->cols, job);
     job->matrix = matrix->data;
     job->stride = matrix->stride;
@@ -383,8 +389,9 @@ cen_status ceni_codec_job_of_parts(const cen_codec *codec, uint64_t rows, uint64
         return ceni_fail(CEN_ERR_INVALID, "%s of %llu x %llu elements cannot be encoded", what,
                          (unsigned long long)rows, (unsigned long long)cols);
     }
-    const part all[] = {PARTS(parts, sizes)};
-    for (size_t i = 0; !status && i < sizeof all / sizeof *all; i++) {
+    part all[PARTS];
+    name_parts(parts, &sizes, all);
+    for (size_t i = 0; !status && i < PARTS; i++) {
         status = check_part(&all[i], false);
     }
     place_parts(codec, parts, rows, cols, job);
