@@ -72,28 +72,16 @@ static int parse(int argc, char **argv, arguments *args) {
     return status;
 }
 
-/* A tensor's shape, or that of what it decodes to. */
-static cen_status shape_of(const cen_tensors *tensors, const cen_tensor *t, cen_quantized *q,
-                           const uint64_t **shape, uint32_t *rank) {
-    cen_status status = cen_quantized_find(tensors, t->name, q);
-    bool plain = status == CEN_ERR_NOT_FOUND;
-    *shape = plain ? t->shape : q->shape;
-    *rank = plain ? t->rank : q->rank;
-    return plain ? CEN_OK : status;
+/* How a tensor is quantised, which stays zero if it is not. */
+static cen_status look_up(const cen_tensors *in, const cen_tensor *t, cen_quantized *decoded) {
+    cen_status status = t ? cen_quantized_find(in, t->name, decoded) : CEN_OK;
+    return status == CEN_ERR_NOT_FOUND ? CEN_OK : status;
 }
 
-static cen_status compare_shapes(const cen_tensors *a, const cen_tensors *b, compare_row *row) {
-    cen_quantized p, q;
-    const uint64_t *x, *y;
-    uint32_t n, m;
-    cen_status status = shape_of(a, row->a, &p, &x, &n);
-    if (!status) {
-        status = shape_of(b, row->b, &q, &y, &m);
-    }
-    if (!status && (n != m || (n && memcmp(x, y, n * sizeof *x) != 0))) {
-        row->kind = COMPARE_SHAPE;
-    }
-    return status;
+static bool same_shape(const compare_row *row) {
+    uint32_t n = 0, m = 0;
+    const uint64_t *x = compare_shape(row, 0, &n), *y = compare_shape(row, 1, &m);
+    return n == m && (!n || !memcmp(x, y, n * sizeof *x));
 }
 
 static compare_kind judge(const arguments *args, const cen_tensor_difference *d) {
@@ -111,14 +99,25 @@ static compare_kind judge(const arguments *args, const cen_tensor_difference *d)
 
 static cen_status compare_pair(const arguments *args, const cen_tensors *a, const cen_tensors *b,
                                compare_row *row) {
-    row->kind = COMPARE_SAME;
-    cen_status status = compare_shapes(a, b, row);
-    if (status || row->kind == COMPARE_SHAPE) {
-        return status;
+    if (!same_shape(row)) {
+        row->kind = COMPARE_SHAPE;
+        return CEN_OK;
     }
-    status = cen_tensors_compare(a, row->a, b, row->b, &row->difference);
+    cen_status status = cen_tensors_compare(a, row->a, b, row->b, &row->difference);
     row->kind = status ? COMPARE_TYPES : judge(args, &row->difference);
     return status == CEN_ERR_UNSUPPORTED ? CEN_OK : status;
+}
+
+/* Fills the row of tensors that are there in one file or in both. */
+static cen_status compare_row_of(const arguments *args, const cen_tensors *a, const cen_tensors *b,
+                                 compare_row *row) {
+    cen_status status = look_up(a, row->a, &row->decoded[0]);
+    status = status ? status : look_up(b, row->b, &row->decoded[1]);
+    if (!status && row->a && row->b) {
+        return compare_pair(args, a, b, row);
+    }
+    row->kind = row->a ? COMPARE_ONLY_A : COMPARE_ONLY_B;
+    return status;
 }
 
 /* Scales and the like are compared by what they make of the tensor that they belong to. */
@@ -128,31 +127,28 @@ static bool stands_alone(const cen_tensors *in, const cen_tensor *t) {
 
 static cen_status compare_all(const arguments *args, const cen_tensors *a, const cen_tensors *b,
                               compare_result *result) {
-    for (size_t i = 0; i < cen_tensors_count(a); i++) {
+    cen_status status = CEN_OK;
+    for (size_t i = 0; i < cen_tensors_count(a) && !status; i++) {
         const cen_tensor *t = cen_tensors_get(a, i);
-        if (!stands_alone(a, t)) {
-            continue;
-        }
-        compare_row *row = &result->rows[result->count++];
-        row->a = t;
-        row->b = cen_tensors_find(b, row->a->name);
-        row->kind = COMPARE_ONLY_A;
-        cen_status status = row->b ? compare_pair(args, a, b, row) : CEN_OK;
-        if (status) {
-            return status;
+        if (stands_alone(a, t)) {
+            compare_row *row = &result->rows[result->count++];
+            *row = (compare_row){.a = t, .b = cen_tensors_find(b, t->name)};
+            status = compare_row_of(args, a, b, row);
         }
     }
-    for (size_t i = 0; i < cen_tensors_count(b); i++) {
+    for (size_t i = 0; i < cen_tensors_count(b) && !status; i++) {
         const cen_tensor *t = cen_tensors_get(b, i);
         if (stands_alone(b, t) && !cen_tensors_find(a, t->name)) {
-            result->rows[result->count++] = (compare_row){.b = t, .kind = COMPARE_ONLY_B};
+            compare_row *row = &result->rows[result->count++];
+            *row = (compare_row){.b = t};
+            status = compare_row_of(args, a, b, row);
         }
     }
     result->same = true;
     for (size_t i = 0; i < result->count; i++) {
         result->same &= result->rows[i].kind <= COMPARE_WITHIN;
     }
-    return CEN_OK;
+    return status;
 }
 
 static int trouble(const char *why) {

@@ -17,6 +17,19 @@ static const cen_tensor *tensor_of(const compare_row *row) {
     return row->a ? row->a : row->b;
 }
 
+const uint64_t *compare_shape(const compare_row *row, int side, uint32_t *rank) {
+    const cen_tensor *t = side ? row->b : row->a;
+    const cen_quantized *decoded = &row->decoded[side];
+    *rank = decoded->rank ? decoded->rank : t ? t->rank : 0;
+    return decoded->rank ? decoded->shape : t ? t->shape : NULL;
+}
+
+static const char *shape_text(const compare_row *row, int side) {
+    uint32_t rank = 0;
+    const uint64_t *shape = compare_shape(row, side, &rank);
+    return tensors_shape(shape, rank);
+}
+
 /* What cannot be compared first, then by how far it is off. */
 static int by_badness(const void *a, const void *b) {
     const compare_row *x = a, *y = b;
@@ -46,8 +59,8 @@ static void print_row(const compare_row *row, int name) {
     tensors_put(tensors_text(tensor_of(row)->name), name);
     switch (row->kind) {
     case COMPARE_SHAPE:
-        printf("  %s in A, ", tensors_shape(row->a->shape, row->a->rank));
-        printf("%s in B\n", tensors_shape(row->b->shape, row->b->rank));
+        printf("  %s in A, ", shape_text(row, 0));
+        printf("%s in B\n", shape_text(row, 1));
         break;
     case COMPARE_TYPES:
         printf("  %s in A, %s in B: not comparable\n", row->a->type, row->b->type);
@@ -90,8 +103,10 @@ void compare_print(const compare_result *r, size_t top) {
     }
 }
 
-static json_t *shape_json(const cen_tensor *t) {
-    return t ? tensors_shape_json(t->shape, t->rank) : json_null();
+static json_t *shape_json(const compare_row *row, int side) {
+    uint32_t rank = 0;
+    const uint64_t *shape = compare_shape(row, side, &rank);
+    return (side ? row->b : row->a) ? tensors_shape_json(shape, rank) : json_null();
 }
 
 static json_t *type_json(const cen_tensor *t) {
@@ -120,8 +135,8 @@ int compare_print_json(const compare_result *r) {
         cli_json_append(&list,
                         json_pack("{s:s, s:s, s:[o,o], s:[o,o], s:o}", "name", tensor_of(row)->name,
                                   "result", kinds[row->kind], "types", type_json(row->a),
-                                  type_json(row->b), "shapes", shape_json(row->a),
-                                  shape_json(row->b), "difference", difference_json(row)));
+                                  type_json(row->b), "shapes", shape_json(row, 0),
+                                  shape_json(row, 1), "difference", difference_json(row)));
     }
     return cli_json_print("compare", json_pack("{s:s, s:s, s:b, s:o}", "a", r->name_a, "b",
                                                r->name_b, "same", (int)r->same, "tensors", list));

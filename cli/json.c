@@ -6,6 +6,10 @@ json_t *cli_json_count(double n) {
     return n < 0x1p53 ? json_integer((json_int_t)n) : json_real(n);
 }
 
+json_t *cli_json_known(double n) {
+    return n > 0 ? json_real(n) : json_null();
+}
+
 void cli_json_append(json_t **array, json_t *value) {
     if (*array && (!value || json_array_append(*array, value))) {
         json_decref(*array);

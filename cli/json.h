@@ -10,6 +10,9 @@
  * JSON holds. */
 json_t *cli_json_count(double n);
 
+/* A figure over 0; null for 0, which stands for one that is not known. */
+json_t *cli_json_known(double n);
+
 /* Appends to *array, which becomes NULL when memory runs out: so does what is packed with it. */
 void cli_json_append(json_t **array, json_t *value);
 

@@ -9,8 +9,7 @@
 
 enum { COLUMNS = 80 };
 
-/* "64 KiB", "3.9 GiB"; "-" for 0. Four texts are in use at a time at most. */
-static const char *size_text(uint64_t bytes) {
+const char *probe_size(uint64_t bytes) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     static char texts[4][32];
     static unsigned turn;
@@ -58,9 +57,9 @@ static void print_level(const cen_probe_level *l) {
     }
     char capacity[40];
     if (l->capacity_bytes || !l->unit_bytes) {
-        snprintf(capacity, sizeof capacity, "%s", size_text(l->capacity_bytes));
+        snprintf(capacity, sizeof capacity, "%s", probe_size(l->capacity_bytes));
     } else { /* how many there are is not known */
-        snprintf(capacity, sizeof capacity, "%s ea", size_text(l->unit_bytes));
+        snprintf(capacity, sizeof capacity, "%s ea", probe_size(l->unit_bytes));
     }
     printf("  %-14.14s %10s %8s %4s %7s %8s %4s %6s %6s\n", l->level, capacity,
            number(l->latency_ns), spread_text(l->latency_ns, l->latency_spread),
@@ -92,7 +91,7 @@ static void print_transfers(const cen_probe_device *d) {
             snprintf(threads, sizeof threads, "%" PRIu32, t->threads);
         }
         printf("  %-14.14s %-18.18s %7s %10s %9s %4s\n", t->level, t->access, threads,
-               size_text(t->bytes), number(t->gbps), spread_text(t->gbps, t->spread));
+               probe_size(t->bytes), number(t->gbps), spread_text(t->gbps, t->spread));
     }
 }
 
@@ -135,7 +134,7 @@ void probe_print(const cen_probe *probe, bool quick) {
             printf(", %" PRIu32 " multiprocessors", d->multiprocessors);
         }
         if (d->page_bytes) {
-            printf(", pages of %s", size_text(d->page_bytes));
+            printf(", pages of %s", probe_size(d->page_bytes));
         }
         putchar('\n');
         print_levels(d);

@@ -42,17 +42,6 @@ static void line(FILE *out, double x1, double y1, double x2, double y2, const ch
             y1, x2, y2);
 }
 
-static const char *size_name(double bytes) {
-    static char name[32];
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB"};
-    int unit = 0;
-    for (; bytes >= 1024 && unit < 3; unit++) {
-        bytes /= 1024;
-    }
-    snprintf(name, sizeof name, "%.4g %s", bytes, units[unit]);
-    return name;
-}
-
 static void draw_latencies(FILE *out, const cen_probe_device *d, double top) {
     double low = 1e300, high = 0, floor_y = top + HEIGHT - BOTTOM, tall = HEIGHT - BOTTOM - TOP;
     for (size_t i = 0; i < d->step_count; i++) {
@@ -79,7 +68,7 @@ static void draw_latencies(FILE *out, const cen_probe_device *d, double top) {
     for (uint64_t n = begin; n <= end && n <= UINT64_MAX / 16; n *= 16) {
         double x = LEFT + PLOT * place((double)n, from, to);
         line(out, x, floor_y, x, floor_y + 5, "axis");
-        text(out, x, floor_y + 18, "middle", size_name((double)n));
+        text(out, x, floor_y + 18, "middle", probe_size(n));
     }
     fputs("<polyline class=\"curve\" points=\"", out);
     for (size_t i = 0; i < d->step_count; i++) {

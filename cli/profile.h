@@ -75,11 +75,12 @@ bool profile_measured(const profile_options *options, const cen_profile_row *row
 
 void profile_print(FILE *out, const profile_options *options, const cen_profile *profile);
 void profile_print_samples(FILE *out, const profile_result *result);
-/* Mean and highest share of a device; below 0: it does not tell. */
+/* Mean and highest share of a device over its moments [from, to); below 0: it tells of none. */
 typedef struct profile_mean {
     double mean, most;
 } profile_mean;
-profile_mean profile_mean_of(const cen_sample_device *device, cen_sample_share share);
+profile_mean profile_mean_of(const cen_sample_device *device, cen_sample_share share, size_t from,
+                             size_t to);
 /* The exit status. */
 int profile_print_json(FILE *out, const profile_options *options, const profile_result *result);
 

@@ -7,17 +7,13 @@
 
 static const char command[] = "profile";
 
-static json_t *known(double n) {
-    return n > 0 ? json_real(n) : json_null();
-}
-
 static json_t *measured_json(const profile_options *options, const cen_profile_row *row) {
     cen_profile_measured m = {0};
     if (!profile_measured(options, row, &m)) {
         return json_null();
     }
-    return json_pack("{s:o, s:o, s:o}", "dram", known(m.dram), "l2", known(m.l2), "fp32",
-                     known(m.fp32));
+    return json_pack("{s:o, s:o, s:o}", "dram", cli_json_known(m.dram), "l2", cli_json_known(m.l2),
+                     "fp32", cli_json_known(m.fp32));
 }
 
 /* False: no memory. */
@@ -86,7 +82,7 @@ static json_t *device_json(const cen_sample_device *device) {
     json_t *moments = json_array();
     double mean[CEN_SAMPLE_SHARES], most[CEN_SAMPLE_SHARES];
     for (int s = 0; s < CEN_SAMPLE_SHARES; s++) {
-        profile_mean m = profile_mean_of(device, (cen_sample_share)s);
+        profile_mean m = profile_mean_of(device, (cen_sample_share)s, 0, device->count);
         mean[s] = m.mean;
         most[s] = m.most;
     }

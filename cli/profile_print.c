@@ -176,12 +176,8 @@ static void print_course(FILE *out, const cen_sample_device *device, cen_sample_
     static const char steps[] = " .:-=+*#%@";
     size_t places = device->count < PLACES ? device->count : PLACES;
     for (size_t i = 0; i < places; i++) {
-        double sum = 0;
         size_t from = i * device->count / places, to = (i + 1) * device->count / places;
-        for (size_t m = from; m < to; m++) {
-            sum += device->moments[m].shares[share];
-        }
-        double mean = sum / (double)(to - from);
+        double mean = profile_mean_of(device, share, from, to).mean;
         int step = mean <= 0 ? 0 : mean >= 1 ? 9 : (int)(mean * 10);
         putc(steps[step], out);
     }
@@ -192,7 +188,7 @@ static void print_device(FILE *out, const cen_sample_device *device) {
             device->count, device->count == 1 ? "" : "s",
             cli_time(device->moments[device->count - 1].seconds));
     for (int s = 0; s < CEN_SAMPLE_SHARES; s++) {
-        profile_mean mean = profile_mean_of(device, (cen_sample_share)s);
+        profile_mean mean = profile_mean_of(device, (cen_sample_share)s, 0, device->count);
         const char *text = cen_sample_text((cen_sample_share)s);
         if (mean.mean < 0) {
             fprintf(out, "  %-24s the device does not tell\n", text);

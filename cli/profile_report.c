@@ -29,9 +29,10 @@ bool profile_measured(const profile_options *options, const cen_profile_row *row
            (measured->dram > 0 || measured->l2 > 0 || measured->fp32 > 0);
 }
 
-profile_mean profile_mean_of(const cen_sample_device *device, cen_sample_share share) {
+profile_mean profile_mean_of(const cen_sample_device *device, cen_sample_share share, size_t from,
+                             size_t to) {
     double sum = 0, length = 0, most = -1;
-    for (size_t i = 0; i < device->count; i++) {
+    for (size_t i = from; i < to; i++) {
         const cen_sample_moment *m = &device->moments[i];
         if (m->shares[share] >= 0) {
             sum += m->shares[share] * m->length;

@@ -47,15 +47,11 @@ void roofline_print(const cen_work *work, const cen_roofline_result *r) {
     }
 }
 
-static json_t *known(double n) {
-    return n > 0 ? json_real(n) : json_null();
-}
-
 static json_t *level_json(const cen_roofline_level *l) {
     return json_pack("{s:s, s:o, s:f, s:f, s:f, s:o, s:o}", "level", l->level, "bytes",
                      cli_json_count(l->bytes), "bandwidth", l->bandwidth, "seconds", l->seconds,
-                     "intensity", l->intensity, "ridge", known(l->ridge), "latency_seconds",
-                     known(l->latency_seconds));
+                     "intensity", l->intensity, "ridge", cli_json_known(l->ridge),
+                     "latency_seconds", cli_json_known(l->latency_seconds));
 }
 
 int roofline_print_json(const cen_work *work, const cen_roofline_result *r) {
@@ -69,9 +65,10 @@ int roofline_print_json(const cen_work *work, const cen_roofline_result *r) {
         "roofline",
         json_pack("{s:s, s:s, s:f, s:f, s:o, s:o, s:s, s:o, s:f, s:f, s:o, s:o, s:o}", "bound",
                   cen_bound_name(r->bound), "level", level->level, "seconds", r->seconds,
-                  "intensity", level->intensity, "ridge", known(level->ridge), "flops",
+                  "intensity", level->intensity, "ridge", cli_json_known(level->ridge), "flops",
                   cli_json_count(work->flops), "dtype", cen_dtype_name(work->type), "peak_flops",
-                  known(r->peak_flops), "compute_seconds", r->compute_seconds, "memory_seconds",
-                  r->memory_seconds, "latency_seconds", known(r->latency_seconds), "levels", levels,
-                  "device", named ? json_string(work->device->name) : json_null()));
+                  cli_json_known(r->peak_flops), "compute_seconds", r->compute_seconds,
+                  "memory_seconds", r->memory_seconds, "latency_seconds",
+                  cli_json_known(r->latency_seconds), "levels", levels, "device",
+                  named ? json_string(work->device->name) : json_null()));
 }

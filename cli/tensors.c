@@ -12,16 +12,14 @@ bool tensors_open(const char *command, const char *path, cen_tensors **tensors) 
     cli_last_error last = {.command = command};
     cen_log_set(cli_keep_error, &last, CEN_LOG_WARN);
     cen_status status = cen_tensors_open(path, tensors);
-    cen_status described = status ? CEN_OK : cen_quantized_check(*tensors);
+    status = status ? status : cen_quantized_check(*tensors);
     cen_log_set(NULL, NULL, CEN_LOG_ERROR);
     if (status) {
         cli_failed(command, "%s", cli_reason(last.text));
-    } else if (described) { /* of which the library's message does not name the file */
-        cli_failed(command, "%s: %s", path, cli_reason(last.text));
         cen_tensors_close(*tensors);
         *tensors = NULL;
     }
-    return !status && !described;
+    return !status;
 }
 
 const char *tensors_text(const char *text) {

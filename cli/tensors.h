@@ -37,7 +37,8 @@ typedef enum compare_kind {
 } compare_kind;
 
 typedef struct compare_row {
-    const cen_tensor *a, *b; /* NULL: it is not there */
+    const cen_tensor *a, *b;  /* NULL: it is not there */
+    cen_quantized decoded[2]; /* how a and b are quantised; rank 0: it is not */
     compare_kind kind;
     cen_tensor_difference difference; /* SAME, WITHIN and DIFFERS */
 } compare_row;
@@ -48,6 +49,9 @@ typedef struct compare_result {
     size_t count;
     bool same;
 } compare_result;
+
+/* The shape of A's tensor (side 0) or B's, or of what it decodes to; NULL: it is not there. */
+const uint64_t *compare_shape(const compare_row *row, int side, uint32_t *rank);
 
 /* The worst first: `top` rows of those that differ. */
 void compare_print(const compare_result *result, size_t top);

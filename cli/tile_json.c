@@ -3,10 +3,6 @@
 
 #include "cli/json.h"
 
-static json_t *known(double n) {
-    return n > 0 ? json_real(n) : json_null();
-}
-
 static json_t *bytes_json(const double bytes[CEN_TILE_LEVELS]) {
     return json_pack("{s:o, s:o, s:o, s:o}", "HBM", cli_json_count(bytes[CEN_TILE_HBM]), "L2",
                      cli_json_count(bytes[CEN_TILE_L2]), "shared",
@@ -37,12 +33,12 @@ static json_t *kernel_json(const cen_tile_kernel *k) {
         "s:o, s:o}",
         "name", k->name, "flops", cli_json_count(k->flops), "executed_flops",
         cli_json_count(k->executed_flops), "bytes", bytes_json(k->bytes), "intensity",
-        intensity_json(k), "balance", known(k->balance), "blocks", (json_int_t)k->blocks, "threads",
-        (int)k->threads, "registers", (int)k->registers, "spills", (int)k->spills, "shared_bytes",
-        (int)k->shared_bytes, "blocks_per_multiprocessor", (int)k->resident, "limit", k->limit,
-        "occupancy", k->occupancy, "waves", k->waves, "tail", k->tail, "bound",
+        intensity_json(k), "balance", cli_json_known(k->balance), "blocks", (json_int_t)k->blocks,
+        "threads", (int)k->threads, "registers", (int)k->registers, "spills", (int)k->spills,
+        "shared_bytes", (int)k->shared_bytes, "blocks_per_multiprocessor", (int)k->resident,
+        "limit", k->limit, "occupancy", k->occupancy, "waves", k->waves, "tail", k->tail, "bound",
         k->judged ? json_string(cen_bound_name(k->bound)) : json_null(), "level", bound_level(k),
-        "seconds", known(k->seconds));
+        "seconds", cli_json_known(k->seconds));
 }
 
 static json_t *plan_json(const cen_tile_plan *plan) {
@@ -51,7 +47,7 @@ static json_t *plan_json(const cen_tile_plan *plan) {
         cli_json_append(&kernels, kernel_json(&plan->kernels[i]));
     }
     return json_pack("{s:o, s:o, s:o}", "kernels", kernels, "bytes", bytes_json(plan->bytes),
-                     "seconds", known(plan->seconds));
+                     "seconds", cli_json_known(plan->seconds));
 }
 
 static json_t *places_json(const cen_tile_map *m) {
@@ -82,7 +78,7 @@ int tile_print_json(const cen_tile_request *r, const cen_tile_map *m) {
                           "dtype", cen_dtype_name(m->type), "sm", (int)m->sm, "multiprocessors",
                           (int)m->multiprocessors, "l2_bytes", (json_int_t)m->l2_bytes, "tile",
                           tile_json(m), "flops", cli_json_count(m->flops), "peak_flops",
-                          known(m->peak_flops), "bandwidth", known(m->bandwidth), "fused",
-                          plan_json(&m->fused), "unfused", plan_json(&m->unfused), "places",
-                          places_json(m)));
+                          cli_json_known(m->peak_flops), "bandwidth", cli_json_known(m->bandwidth),
+                          "fused", plan_json(&m->fused), "unfused", plan_json(&m->unfused),
+                          "places", places_json(m)));
 }

@@ -73,9 +73,10 @@ CEN_API cen_status cen_calibration_collect(cen_device *device, cen_calibration *
  * CEN_ERR_LIMIT: as cen_calibration_add; nothing is changed then. */
 CEN_API cen_status cen_calibration_merge(cen_calibration *to, const cen_calibration *from);
 
+/* Of all elements. CEN_ERR_INVALID: an argument is NULL. */
 CEN_API cen_status cen_calibration_get_stats(const cen_calibration *calibration,
                                              cen_calibration_stats *stats);
-/* Channel `index`. CEN_ERR_INVALID: there are not so many. */
+/* Channel `index`, from 0. CEN_ERR_INVALID: there are not so many, or an argument is NULL. */
 CEN_API cen_status cen_calibration_get_channel(const cen_calibration *calibration, uint64_t index,
                                                cen_calibration_channel *channel);
 /* The bins and their number; bin i counts sizes from cen_calibration_edge(i) to below
@@ -116,16 +117,18 @@ CEN_API cen_status cen_calibration_outliers(const cen_calibration *calibration, 
                                             cen_outlier *outliers, uint64_t room, uint64_t *count,
                                             float *rest);
 
-/* Factors that move outliers of x into w, where the product is over the channels of both: x is
- * divided by scales[i], w multiplied with it. scales[i] = max|x_i|^alpha / max|w_i|^(1 - alpha), 1
- * where either is 0, and kept to 2^-64..2^64. `alpha`: 0 to 1. `scales` has one for each channel.
- * CEN_ERR_INVALID: an argument, or their numbers of channels differ. */
+/* Factors that move outliers of x into w, where the product is over the channels of both (Xiao and
+ * others: "SmoothQuant", 2023): x is divided by scales[i], w multiplied with it. scales[i] =
+ * max|x_i|^alpha / max|w_i|^(1 - alpha), 1 where either is 0, and kept to 2^-64..2^64. `alpha`: 0
+ * to 1. `scales` has one for each channel. CEN_ERR_INVALID: an argument, or their numbers of
+ * channels differ. */
 CEN_API cen_status cen_calibration_smooth(const cen_calibration *x, const cen_calibration *w,
                                           double alpha, float *scales);
 
 /* Files of a calibration (docs/formats/calibration.md). Saving replaces the file at once or not at
  * all. Loading believes nothing: CEN_ERR_FORMAT, CEN_ERR_TRUNCATED, and the log says where, calling
- * it by its path, or by `name`. CEN_ERR_NOT_FOUND, CEN_ERR_IO, CEN_ERR_HOST_MEMORY. */
+ * it by its path, or by `name`. CEN_ERR_INVALID: an argument is NULL; CEN_ERR_NOT_FOUND: there is
+ * no such file; CEN_ERR_IO: also what is no plain file; CEN_ERR_HOST_MEMORY. */
 CEN_API cen_status cen_calibration_save(const cen_calibration *calibration, const char *path);
 CEN_API cen_status cen_calibration_load(const char *path, cen_calibration **calibration);
 CEN_API cen_status cen_calibration_load_memory(const char *name, const void *bytes, size_t size,

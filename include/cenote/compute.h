@@ -40,7 +40,7 @@ typedef enum cen_map_kind {
     CEN_MAP_AXPY,      /* alpha * x + other[i][j], both operations rounded */
     CEN_MAP_BIAS,      /* x + other[0][j]: one row, added to each */
     CEN_MAP_RELU,      /* 0 if x < 0, else x: NaN stays NaN, and -0 stays -0 */
-    CEN_MAP_GELU,      /* x / 2 * (1 + erf(x / sqrt(2))); within 8u * |x| */
+    CEN_MAP_GELU,      /* as in cenote/product.h: x / 2 * (1 + erf(x / sqrt(2))); within 8u * |x| */
     CEN_MAP_GELU_TANH, /* x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))); within 16u * |x|.
                           Of minus infinity both give -0, their limit; of NaN NaN */
     CEN_MAP_ROUND      /* x rounded to `dtype` and back */

@@ -3,8 +3,11 @@
  *
  * States lie in device memory of the caller's, aligned to 8 bytes. Every function may be called
  * from any thread; calls on one state belong on one stream, or in an order. Results are the same,
- * bit for bit, from every backend. Any _async call may return CEN_ERR_UNSUPPORTED: the library has
- * no CUDA kernels. docs/precision.md has the formulas. */
+ * bit for bit, from every backend. docs/precision.md has the formulas.
+ *
+ * Errors, beside those of any call on a device: CEN_ERR_INVALID: an argument, the log names it with
+ * what is expected; CEN_ERR_UNSUPPORTED, of the _async calls: the library has no CUDA kernels;
+ * CEN_ERR_HOST_MEMORY, of those that wait for the stream. */
 #ifndef CENOTE_PRECISION_H
 #define CENOTE_PRECISION_H
 
@@ -20,6 +23,8 @@ extern "C" {
 #endif
 
 /* ---- loss scaling ----
+ *
+ * Micikevicius and others: "Mixed precision training", 2018; the scale follows the gradients.
  *
  * A step: the loss is multiplied with the scale; cen_scaler_check looks at all gradients, and
  * divides them by it if asked to; the optimizer's step is left out if one was not finite;
@@ -111,6 +116,8 @@ CEN_API cen_status cen_fp8_read(cen_device *device, cen_addr state, cen_stream s
 
 /* ---- AdamW with moments of 8 bits ----
  *
+ * Loshchilov, Hutter: "Decoupled weight decay regularization", 2019.
+ *
  * Both moments are kept in blocks of 256 neighbours (row by row), each an FP32 amax and a byte an
  * element: a float of 3 bits of mantissa, with sign and 4 bits of exponent for the first moment,
  * with 5 for the second. They are rounded up or down at random, with the odds that keep their mean;
@@ -128,9 +135,10 @@ typedef struct cen_adamw_clock {
     uint64_t steps;     /* made, without those that were skipped */
     uint64_t nonfinite; /* elements of gradients that were not finite in a step that was made; such
                            an element's parameter and moments stay as they were */
-    double power1, power2;
-    float step_size, root, decay, unscale;
-    uint32_t skip, unused;
+    double power1, power2; /* beta1 and beta2 to the power of `steps` */
+    float step_size, root; /* rate / (1 - power1), and the root of 1 - power2 */
+    float decay, unscale;  /* that a parameter and a gradient are multiplied with */
+    uint32_t skip, unused; /* skip: not 0 if the step that was begun is left out */
 } cen_adamw_clock;
 
 typedef struct cen_adamw_tensor {

@@ -131,6 +131,7 @@ CEN_API cen_status cen_probe_load(const char *path, cen_probe **probe);
 CEN_API cen_status cen_probe_load_memory(const char *name, const void *data, size_t size,
                                          cen_probe **probe);
 
+/* NULL is ignored. No other thread may be using it. */
 CEN_API void cen_probe_free(cen_probe *probe);
 
 /* Where this machine's results are kept: $CENOTE_PROBE, else probe-HOST.json in the folder cenote
@@ -138,16 +139,17 @@ CEN_API void cen_probe_free(cen_probe *probe);
  * CEN_ERR_NOT_FOUND: none of the three variables is set. */
 CEN_API cen_status cen_probe_path(char *path, size_t size);
 
+/* How many devices the file has, the host among them; 0 of NULL. */
 CEN_API size_t cen_probe_device_count(const cen_probe *probe);
 /* The index-th device of the file, from 0; NULL if there are not so many. Lives as `probe` does. */
 CEN_API const cen_probe_device *cen_probe_get_device(const cen_probe *probe, size_t index);
 
-/* The level of that name; NULL: the file does not have it. */
+/* The level of that name; NULL: the file does not have it, or an argument is NULL. */
 CEN_API const cen_probe_level *cen_probe_get_level(const cen_probe_device *device,
                                                    const char *level);
-/* The main memory's: "HBM", else "DRAM". */
+/* The main memory's: "HBM", else "DRAM"; NULL: the file has neither, or `device` is NULL. */
 CEN_API const cen_probe_level *cen_probe_get_memory(const cen_probe_device *device);
-/* Operations a second in that type; 0: the file does not have it. */
+/* Operations a second in that type; 0: the file does not have it, or an argument is NULL. */
 CEN_API double cen_probe_get_rate(const cen_probe_device *device, const char *dtype);
 
 #ifdef __cplusplus

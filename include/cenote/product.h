@@ -8,7 +8,8 @@
  * Errors, beside those of any call on a device: CEN_ERR_INVALID: the log names the argument, what
  * it is and what is wanted; CEN_ERR_UNSUPPORTED: types that do not go together, or a codec that no
  * kernel decodes (the log names them), dimensions of 2^31 or more, or a library built without CUDA
- * kernels; CEN_ERR_TRUNCATED: a part of an encoded B is too short. */
+ * kernels; CEN_ERR_TRUNCATED: a part of an encoded B is too short; CEN_ERR_NOT_FOUND: `kernel` is
+ * none that can do it on the device. */
 #ifndef CENOTE_PRODUCT_H
 #define CENOTE_PRODUCT_H
 
@@ -24,8 +25,8 @@
 extern "C" {
 #endif
 
-/* GELU: x / 2 * (1 + erf(x / sqrt 2)); GELU_TANH: with tanh(sqrt(2 / pi) * (x + 0.044715 x^3)) in
- * place of erf. */
+/* GELU (Hendrycks, Gimpel: "Gaussian error linear units", 2016): x / 2 * (1 + erf(x / sqrt 2));
+ * GELU_TANH: with tanh(sqrt(2 / pi) * (x + 0.044715 x^3)) in place of erf. */
 typedef enum cen_activation {
     CEN_ACTIVATION_NONE = 0,
     CEN_ACTIVATION_RELU = 1,
@@ -122,9 +123,12 @@ typedef struct cen_conv {
     const char *kernel; /* one that cen_conv_list names; NULL: the first of them */
 } cen_conv;
 
-/* Rows and columns of the output: (height + 2 padding - dilation * (filter_height - 1) - 1) /
- * stride
- * + 1. CEN_ERR_INVALID: the filter does not fit. */
+/* Rows and columns of the output: of a side, with a division that rounds down,
+ *
+ *   (side + 2 * padding - dilation * (filter's side - 1) - 1) / stride + 1
+ *
+ * CEN_ERR_INVALID: the filter does not fit; CEN_ERR_UNSUPPORTED: a side with its padding, or what
+ * the filter spans, is 2^30 or more. */
 CEN_API cen_status cen_conv_output(const cen_conv *conv, uint32_t *height, uint32_t *width);
 
 /* As of products. Without images, rows, columns or filters nothing is launched. */

@@ -112,8 +112,10 @@ CEN_API cen_status cen_profile_read(const char *path, cen_profile **profile);
 CEN_API cen_status cen_profile_read_memory(const char *name, const void *data, size_t size,
                                            cen_profile **profile);
 
+/* NULL is ignored. No other thread may be using it. */
 CEN_API void cen_profile_free(cen_profile *profile);
 
+/* How many rows there are; 0 of NULL. */
 CEN_API size_t cen_profile_count(const cen_profile *profile);
 /* The index-th row, from 0; NULL if there are not so many. Lives as `profile` does. */
 CEN_API const cen_profile_row *cen_profile_get(const cen_profile *profile, size_t index);
@@ -186,10 +188,12 @@ CEN_API cen_status cen_sampler_open(cen_sampler **sampler);
  * A device that fails to tell keeps what it told before. CEN_ERR_INVALID. */
 CEN_API cen_status cen_sampler_take(cen_sampler *sampler);
 
+/* How many devices count; 0 of NULL. */
 CEN_API size_t cen_sampler_count(const cen_sampler *sampler);
 /* The index-th device that counts, from 0; NULL if there are not so many. Valid until the next
  * cen_sampler_take. */
 CEN_API const cen_sample_device *cen_sampler_get(const cen_sampler *sampler, size_t index);
+/* Ends it; what cen_sampler_get gave is gone. NULL is ignored. */
 CEN_API void cen_sampler_close(cen_sampler *sampler);
 
 #ifdef __cplusplus

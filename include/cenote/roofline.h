@@ -46,11 +46,10 @@ CEN_API cen_status cen_banks_warp(const uint32_t *offsets, uint32_t lanes, uint3
 
 /* How warps walk over a tile of rows x cols elements, 32 elements an access. */
 typedef enum cen_walk {
-    CEN_WALK_ROW = 0,    /* along the rows, one after another: the layout's own order */
-    CEN_WALK_COLUMN = 1, /* down the columns, one after another */
-    CEN_WALK_TRANSPOSED =
-        2,               /* along the rows, then down the columns: stored and read back turned */
-    CEN_WALK_STRIDED = 3 /* every `stride`-th element in order of rows */
+    CEN_WALK_ROW = 0,        /* along the rows, one after another: the layout's own order */
+    CEN_WALK_COLUMN = 1,     /* down the columns, one after another */
+    CEN_WALK_TRANSPOSED = 2, /* along the rows, then down the columns: stored, then read turned */
+    CEN_WALK_STRIDED = 3     /* every `stride`-th element in order of rows */
 } cen_walk;
 
 /* Columns are exchanged within a row, so that a column's elements lie in different banks: element
@@ -109,10 +108,11 @@ CEN_API cen_status cen_banks_find_remedy(const cen_banks_tile *tile, cen_banks_r
  * work of fewer bytes is held up by the latency. */
 #define CEN_ROOFLINE_LEVELS 8
 
+/* What takes longest. */
 typedef enum cen_bound {
-    CEN_BOUND_MEMORY = 0,
-    CEN_BOUND_COMPUTE = 1,
-    CEN_BOUND_LATENCY = 2
+    CEN_BOUND_MEMORY = 0,  /* moving the bytes of one level */
+    CEN_BOUND_COMPUTE = 1, /* the arithmetic */
+    CEN_BOUND_LATENCY = 2  /* one access */
 } cen_bound;
 
 /* "memory-bound", "compute-bound", "latency-bound"; "?" for another value. */
@@ -147,6 +147,7 @@ typedef struct cen_roofline_level {
     double ridge;            /* the intensity at which arithmetic takes as long; 0: no arithmetic */
 } cen_roofline_level;
 
+/* The bound, and the least times behind it. */
 typedef struct cen_roofline_result {
     cen_bound bound;
     double seconds;    /* the work's least time: the largest of the three below */
@@ -224,11 +225,12 @@ typedef struct cen_tile_kernel {
     double seconds;
 } cen_tile_kernel;
 
+/* What a place holds. */
 typedef enum cen_tile_kind {
-    CEN_TILE_OPERAND = 0,
-    CEN_TILE_INTERMEDIATE = 1,
-    CEN_TILE_RESULT = 2,
-    CEN_TILE_BUFFER = 3 /* of each block: tiles in flight, sums */
+    CEN_TILE_OPERAND = 0,      /* read from outside of the chain */
+    CEN_TILE_INTERMEDIATE = 1, /* made by an operation for the next one */
+    CEN_TILE_RESULT = 2,       /* the chain's */
+    CEN_TILE_BUFFER = 3        /* of each block: tiles in flight, sums */
 } cen_tile_kind;
 
 /* "operand", "intermediate", "result", "buffer"; "?" for another value. */
@@ -252,6 +254,7 @@ typedef struct cen_tile_plan {
     double seconds; /* of all, where judged */
 } cen_tile_plan;
 
+/* The chain planned: what the request left open, settled, and both plans. */
 typedef struct cen_tile_map {
     cen_dtype type;
     uint32_t sm, bm, bn, bk, stages, warps, multiprocessors;
@@ -268,6 +271,7 @@ typedef struct cen_tile_map {
  * of that tile does not fit into a multiprocessor (the log says which); CEN_ERR_UNSUPPORTED: the
  * architecture does not multiply that type; CEN_ERR_HOST_MEMORY. */
 CEN_API cen_status cen_tile_make(const cen_tile_request *request, cen_tile_map **map);
+/* NULL is ignored. */
 CEN_API void cen_tile_free(cen_tile_map *map);
 
 #ifdef __cplusplus

@@ -151,8 +151,8 @@ typedef struct cen_tensor_difference {
 } cen_tensor_difference;
 
 /* Compares two tensors of as many elements, whatever their types, as doubles; integers of 64 bits,
- * if both are, to the last bit. A tensor that its file describes as
- * quantised is decoded first (docs/formats/quantized.md). CEN_ERR_INVALID: not as many elements;
+ * if both are, to the last bit. A tensor that its file describes as quantised is decoded first
+ * (docs/formats/quantized.md). CEN_ERR_INVALID: not as many elements;
  * CEN_ERR_UNSUPPORTED: no dtype, and not the same type; CEN_ERR_FORMAT: a description that is off;
  * CEN_ERR_HOST_MEMORY, and as cen_tensors_read. Any thread. */
 CEN_API cen_status cen_tensors_compare(const cen_tensors *a, const cen_tensor *of_a,

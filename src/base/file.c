@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +61,56 @@ cen_status ceni_file_read(const char *path, size_t limit, char **data, size_t *s
     cen_status status = read_all(path, fd, limit, data, size);
     close(fd);
     return status;
+}
+
+/* At most this much in one call: the kernel's own limit is below 2^31. */
+#define READ_AT_ONCE ((uint64_t)1 << 30)
+
+cen_status ceni_file_open(const char *path, int *fd, struct stat *st) {
+    /* Of a pipe, opening would wait for its other end. */
+    int made = ceni_fault(CENI_FAULT_IO)
+                   ? (errno = EIO, -1)
+                   : ceni_fd_move(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    if (made < 0) {
+        return ceni_fail(errno == ENOENT ? CEN_ERR_NOT_FOUND : CEN_ERR_IO,
+                         "%s: cannot be opened: %s", path, strerror(errno));
+    }
+    cen_status status = CEN_OK;
+    if (ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1) : fstat(made, st)) {
+        status = ceni_fail(CEN_ERR_IO, "%s: its size cannot be told: %s", path, strerror(errno));
+    } else if (!S_ISREG(st->st_mode)) {
+        status = ceni_fail(CEN_ERR_IO, "%s: no plain file", path);
+    }
+    if (status) {
+        close(made);
+        return status;
+    }
+    *fd = made;
+    return CEN_OK;
+}
+
+cen_status ceni_file_read_at(const char *path, int fd, uint64_t offset, uint64_t bytes, void *to) {
+    uint8_t *at = to;
+    while (bytes) {
+        size_t part = (size_t)(bytes < READ_AT_ONCE ? bytes : READ_AT_ONCE);
+        ssize_t got =
+            ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1) : pread(fd, at, part, (off_t)offset);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            return ceni_fail(CEN_ERR_IO, "%s: reading failed: %s", path, strerror(errno));
+        }
+        if (!got) {
+            return ceni_fail(CEN_ERR_TRUNCATED,
+                             "%s: ends at byte %" PRIu64 "; %" PRIu64 " more are expected", path,
+                             offset, bytes);
+        }
+        at += got;
+        offset += (uint64_t)got;
+        bytes -= (uint64_t)got;
+    }
+    return CEN_OK;
 }
 
 static int write_all(int fd, const char *bytes, size_t size) {

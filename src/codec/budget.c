@@ -17,7 +17,8 @@ static cen_status check_budget(const cen_codec_budget *b) {
                {"max_underflowed", b->max_underflowed, 0, 1}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (!(all[i].value >= all[i].least && all[i].value <= all[i].most)) {
-            return ceni_fail(CEN_ERR_INVALID, "budget.%s is %g", all[i].name, all[i].value);
+            return ceni_fail(CEN_ERR_INVALID, "budget.%s is %g; it is from %g to %g", all[i].name,
+                             all[i].value, all[i].least, all[i].most);
         }
     }
     return CEN_OK;
@@ -137,6 +138,27 @@ const char *ceni_codec_too_much(const cen_codec_budget *b, const cen_codec_sums 
     return NULL;
 }
 
+/* Whether there is room for the codec, and for all that it may fall back to. */
+static cen_status check_room(const cen_codec_sizes *room, const cen_codec_sizes *needed) {
+    const struct {
+        const char *name;
+        uint64_t room, needed;
+    } parts[] = {{"values", room->values, needed->values},
+                 {"scales", room->scales, needed->scales},
+                 {"zeros", room->zeros, needed->zeros},
+                 {"metadata", room->metadata, needed->metadata}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (parts[i].room < parts[i].needed) {
+            return ceni_fail(CEN_ERR_INVALID,
+                             "parts.%s has room for %llu bytes; with what the budget may fall back "
+                             "to, %llu are needed",
+                             parts[i].name, (unsigned long long)parts[i].room,
+                             (unsigned long long)parts[i].needed);
+        }
+    }
+    return CEN_OK;
+}
+
 /* With one codec; *why is set if it costs too much. */
 static cen_status attempt(const cen_codec *codec, const cen_codec_budget *budget,
                           const cen_matrix *source, cen_codec_parts *parts, cen_codec_sums *rows,
@@ -191,17 +213,11 @@ cen_status cen_codec_encode_within(const cen_codec *codec, const cen_codec_budge
     }
     cen_status status =
         cen_codec_budget_bound(codec, budget, source->dtype, source->rows, source->cols, &needed);
+    status = status ? status : check_room(&parts->bytes, &needed);
     if (status) {
         return status;
     }
-    const cen_codec_sizes *room = &parts->bytes, before = *room;
-    if (room->values < needed.values || room->scales < needed.scales ||
-        room->zeros < needed.zeros || room->metadata < needed.metadata) {
-        return ceni_fail(CEN_ERR_INVALID,
-                         "parts has room for %llu bytes of values; with what the budget may fall "
-                         "back to, %llu are needed",
-                         (unsigned long long)room->values, (unsigned long long)needed.values);
-    }
+    const cen_codec_sizes before = parts->bytes;
     status = encode_within(codec, budget, source, parts, rows, &sums, used);
     if (status) {
         parts->bytes = before;

@@ -7,7 +7,8 @@
 #include "base/half.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "compute/compute.h"
+#include "base/over.h"
+#include "compute/check.h"
 #include "dev/dev.h"
 
 enum { WARP = 32, CHANNELS_BLOCK = 256, SEGMENT_LEAST = 1024 };
@@ -51,10 +52,6 @@ void cen_calibration_free(cen_calibration *calibration) {
 
 /* ---- batches ---- */
 
-static uint64_t over(uint64_t count, uint64_t by) {
-    return count / by + (count % by != 0);
-}
-
 static uint64_t parts_most(const cen_calibration *c) {
     return c->channel_count > CENI_CALIBRATE_PARTS ? c->channel_count
            : c->channel_count                      ? (uint64_t)CENI_CALIBRATE_PARTS
@@ -67,30 +64,32 @@ static void cut(ceni_calibrate_job *job, uint64_t length, uint64_t channels) {
     const uint64_t step = (uint64_t)CENI_CALIBRATE_LANES * CENI_CALIBRATE_RUN;
     uint64_t most = channels ? CENI_CALIBRATE_PARTS / channels : UINT64_MAX;
     uint64_t least = !channels && length >= MANY ? SEGMENT_LONG : SEGMENT_LEAST;
-    uint64_t wanted = over(length, least);
+    uint64_t wanted = ceni_over(length, least);
     wanted = wanted < most ? wanted : most;
-    job->segment = over(over(length, wanted ? wanted : 1), step) * step;
-    job->segments = over(length, job->segment);
+    job->segment = ceni_over(ceni_over(length, wanted ? wanted : 1), step) * step;
+    job->segments = ceni_over(length, job->segment);
 }
 
-static cen_status check_batch(const cen_calibration *c, const cen_matrix *batch) {
-    uint64_t bytes, count;
-    cen_status status = ceni_matrix_check(batch, "batch", &bytes);
+/* `call`: what failures begin with. */
+static cen_status check_batch(const char *call, const cen_calibration *c, const cen_matrix *batch) {
+    uint64_t count;
+    cen_status status = ceni_check_matrix(call, "batch", batch);
     if (status) {
         return status;
     }
     if (batch->dtype != CEN_FP32 && batch->dtype != CEN_FP16 && batch->dtype != CEN_BF16) {
-        return ceni_fail(CEN_ERR_INVALID, "batch is of %s; calibration takes fp32, fp16 and bf16",
+        return ceni_fail(CEN_ERR_INVALID,
+                         "%s: batch is of %s; calibration takes fp32, fp16 and bf16", call,
                          cen_dtype_name(batch->dtype));
     }
     uint64_t channels = c->axis == CEN_CHANNELS_ROWS ? batch->rows : batch->cols;
     if (c->axis && channels != c->channel_count) {
-        return ceni_fail(CEN_ERR_INVALID, "batch has %llu channels, the calibration %llu",
+        return ceni_fail(CEN_ERR_INVALID, "%s: batch has %llu channels, the calibration %llu", call,
                          (unsigned long long)channels, (unsigned long long)c->channel_count);
     }
     if (__builtin_mul_overflow(batch->rows, batch->cols, &count) ||
         __builtin_add_overflow(count, c->state.count, &count)) {
-        return ceni_fail(CEN_ERR_LIMIT, "batch: more elements in all than 64 bits count");
+        return ceni_fail(CEN_ERR_LIMIT, "%s: more elements in all than 64 bits count", call);
     }
     return CEN_OK;
 }
@@ -118,9 +117,9 @@ static ceni_calibrate_job job_of(const cen_calibration *c, const cen_matrix *bat
 
 cen_status cen_calibration_add(cen_calibration *c, const cen_matrix *batch) {
     if (!c) {
-        return ceni_fail(CEN_ERR_INVALID, "calibration is NULL");
+        return ceni_fail(CEN_ERR_INVALID, "cen_calibration_add: calibration is NULL");
     }
-    cen_status status = check_batch(c, batch);
+    cen_status status = check_batch("cen_calibration_add", c, batch);
     if (status || !batch->rows || !batch->cols) {
         return status;
     }
@@ -151,20 +150,23 @@ cen_status cen_calibration_bytes(const cen_calibration *c, uint64_t *bytes) {
     return CEN_OK;
 }
 
-static cen_status check_state(cen_device *device, const cen_calibration *c, cen_addr state) {
+static cen_status check_state(const char *call, cen_device *device, const cen_calibration *c,
+                              cen_addr state) {
     if (!device || !c) {
-        return ceni_fail(CEN_ERR_INVALID, "%s is NULL", device ? "calibration" : "device");
+        return ceni_fail(CEN_ERR_INVALID, "%s: %s is NULL", call,
+                         device ? "calibration" : "device");
     }
     if (!state || state % 8) {
-        return ceni_fail(CEN_ERR_INVALID, "state is 0x%llx; it is a multiple of 8",
-                         (unsigned long long)state);
+        return ceni_fail(CEN_ERR_INVALID,
+                         "%s: state is 0x%llx; an address over 0 and a multiple of 8 is expected",
+                         call, (unsigned long long)state);
     }
     return CEN_OK;
 }
 
 cen_status cen_calibration_clear_async(cen_device *device, const cen_calibration *c, cen_addr state,
                                        cen_stream stream) {
-    cen_status status = check_state(device, c, state);
+    cen_status status = check_state("cen_calibration_clear_async", device, c, state);
     return status ? status : cen_fill_async(device, state, 0, kept_bytes(c), stream);
 }
 
@@ -177,7 +179,7 @@ static cen_status launch(cen_device *device, const char *kernel, ceni_calibrate_
         return status;
     }
     uint64_t most = (uint64_t)props.multiprocessors * (CENI_CALIBRATE_BLOCK / block);
-    uint64_t blocks = over(warps, block / WARP);
+    uint64_t blocks = ceni_over(warps, block / WARP);
     blocks = blocks > most && most ? most : blocks;
     const cen_launch shape = {
         {(uint32_t)blocks, 1, 1}, {block, 1, 1}, job->octaves * CENI_CALIBRATE_OCTAVE};
@@ -203,15 +205,16 @@ static cen_status count_batch(cen_device *device, ceni_calibrate_job *job, uint6
 
 cen_status cen_calibration_add_async(cen_device *device, const cen_calibration *c, cen_addr state,
                                      const cen_matrix *batch, cen_stream stream) {
-    cen_status status = check_state(device, c, state);
-    status = status ? status : check_batch(c, batch);
+    static const char call[] = "cen_calibration_add_async";
+    cen_status status = check_state(call, device, c, state);
+    status = status ? status : check_batch(call, c, batch);
     if (status || !batch->rows || !batch->cols) {
         return status;
     }
     cen_addr channels = state + sizeof(ceni_calibrate_state);
     ceni_calibrate_job job = job_of(c, batch, state, channels, state + kept_bytes(c));
     bool columns = c->axis == CEN_CHANNELS_COLUMNS;
-    uint64_t warps = (columns ? over(job.cols, WARP) : job.rows) * job.segments;
+    uint64_t warps = (columns ? ceni_over(job.cols, WARP) : job.rows) * job.segments;
     status = count_batch(device, &job, warps, stream);
     if (!status && c->axis) {
         status = launch(device, "cen_calibrate_channels", &job, CHANNELS_BLOCK, c->channel_count,
@@ -236,12 +239,12 @@ static void add_channels(ceni_calibrate_channel *to, const ceni_calibrate_channe
 }
 
 /* Every other count is at most that of all elements. */
-static cen_status add_state(cen_calibration *c, const ceni_calibrate_state *from,
+static cen_status add_state(const char *call, cen_calibration *c, const ceni_calibrate_state *from,
                             const ceni_calibrate_channel *channels) {
     ceni_calibrate_state *to = &c->state;
     uint64_t count;
     if (__builtin_add_overflow(to->count, from->count, &count)) {
-        return ceni_fail(CEN_ERR_LIMIT, "calibration: more elements in all than 64 bits count");
+        return ceni_fail(CEN_ERR_LIMIT, "%s: more elements in all than 64 bits count", call);
     }
     to->count = count;
     to->nan += from->nan;
@@ -269,12 +272,12 @@ cen_status cen_calibration_merge(cen_calibration *to, const cen_calibration *fro
                          (unsigned long long)to->channel_count, words[to->axis],
                          (unsigned long long)from->channel_count, words[from->axis]);
     }
-    return add_state(to, &from->state, from->channels);
+    return add_state("cen_calibration_merge", to, &from->state, from->channels);
 }
 
 cen_status cen_calibration_collect(cen_device *device, cen_calibration *c, cen_addr state,
                                    cen_stream stream) {
-    cen_status status = check_state(device, c, state);
+    cen_status status = check_state("cen_calibration_collect", device, c, state);
     if (status) {
         return status;
     }
@@ -287,7 +290,7 @@ cen_status cen_calibration_collect(cen_device *device, cen_calibration *c, cen_a
     status = status ? status : cen_stream_sync(device, stream);
     if (!status) {
         status = add_state(
-            c, (const ceni_calibrate_state *)(void *)kept,
+            "cen_calibration_collect", c, (const ceni_calibrate_state *)(void *)kept,
             (const ceni_calibrate_channel *)(void *)(kept + sizeof(ceni_calibrate_state)));
     }
     ceni_free(kept);
@@ -299,11 +302,9 @@ cen_status cen_calibration_collect(cen_device *device, cen_calibration *c, cen_a
 static cen_calibration_stats stats_of(uint64_t count, uint64_t nan, uint64_t infinite,
                                       uint64_t zeros, uint32_t least, uint32_t most) {
     cen_calibration_stats s = {.count = count, .nan = nan, .infinite = infinite, .zeros = zeros};
-    if (most) {
-        s.min = ceni_float_of(ceni_calibrate_bits(~least));
-        s.max = ceni_float_of(ceni_calibrate_bits(most));
-        s.amax = fabsf(s.min) > fabsf(s.max) ? fabsf(s.min) : fabsf(s.max);
-    }
+    s.min = ceni_calibration_least(least);
+    s.max = ceni_calibration_most(most);
+    s.amax = fabsf(s.min) > fabsf(s.max) ? fabsf(s.min) : fabsf(s.max);
     return s;
 }
 

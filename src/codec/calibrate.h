@@ -2,6 +2,7 @@
 #ifndef CENI_CODEC_CALIBRATE_H
 #define CENI_CODEC_CALIBRATE_H
 
+#include "base/half.h"
 #include "cenote/calibrate.h"
 #include "kernels/calibrate.h"
 
@@ -15,6 +16,15 @@ struct cen_calibration {
 
 static inline uint64_t ceni_calibration_finite(const cen_calibration *c) {
     return c->state.count - c->state.nan - c->state.infinite;
+}
+
+/* The least and the largest finite element by the keys that a state or a channel keeps of them; 0
+ * if there was none. */
+static inline float ceni_calibration_least(uint32_t key) {
+    return key ? ceni_float_of(ceni_calibrate_bits(~key)) : 0;
+}
+static inline float ceni_calibration_most(uint32_t key) {
+    return key ? ceni_float_of(ceni_calibrate_bits(key)) : 0;
 }
 
 /* Of all elements. */

@@ -5,17 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/half.h"
 #include "base/log.h"
 #include "base/mem.h"
 
 /* The finite element of the largest size; of two the positive one. */
 static float extreme(const ceni_calibrate_channel *channel) {
-    if (!channel->most) {
-        return 0;
-    }
-    float least = ceni_float_of(ceni_calibrate_bits(~channel->least));
-    float most = ceni_float_of(ceni_calibrate_bits(channel->most));
+    float least = ceni_calibration_least(channel->least);
+    float most = ceni_calibration_most(channel->most);
     return -least > fabsf(most) ? least : most;
 }
 

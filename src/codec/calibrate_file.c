@@ -1,16 +1,12 @@
 /* Calibrations as files; docs/formats/calibration.md has the layout. */
 #include "codec/calibrate.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "base/fault.h"
 #include "base/file.h"
 #include "base/half.h"
 #include "base/log.h"
@@ -57,14 +53,6 @@ static uint8_t *put(uint8_t *at, const void *from, size_t size) {
     return at + size;
 }
 
-static float least_of(uint32_t key) {
-    return key ? ceni_float_of(ceni_calibrate_bits(~key)) : 0;
-}
-
-static float most_of(uint32_t key) {
-    return key ? ceni_float_of(ceni_calibrate_bits(key)) : 0;
-}
-
 static uint8_t *image_of(const cen_calibration *c, size_t *size) {
     const ceni_calibrate_state *s = &c->state;
     head h = {.version = VERSION,
@@ -74,8 +62,8 @@ static uint8_t *image_of(const cen_calibration *c, size_t *size) {
               .nan = s->nan,
               .infinite = s->infinite,
               .zeros = s->zeros,
-              .min = least_of(s->least),
-              .max = most_of(s->most)};
+              .min = ceni_calibration_least(s->least),
+              .max = ceni_calibration_most(s->most)};
     memcpy(h.magic, magic, sizeof h.magic);
     bounds(s, &h.first, &h.bins);
     *size =
@@ -88,8 +76,13 @@ static uint8_t *image_of(const cen_calibration *c, size_t *size) {
     at = put(at, s->bins + h.first, h.bins * sizeof *s->bins);
     for (uint64_t i = 0; i < c->channel_count; i++) {
         const ceni_calibrate_channel *from = &c->channels[i];
-        channel one = {from->nan,  from->infinite,        from->zeros,        from->sum,
-                       from->sum2, least_of(from->least), most_of(from->most)};
+        channel one = {from->nan,
+                       from->infinite,
+                       from->zeros,
+                       from->sum,
+                       from->sum2,
+                       ceni_calibration_least(from->least),
+                       ceni_calibration_most(from->most)};
         at = put(at, &one, sizeof one);
     }
     uint64_t sum = XXH3_64bits(image, (size_t)(at - image));
@@ -211,7 +204,6 @@ static const char *check_channels(const head *h, const uint8_t *at, cen_calibrat
 static cen_calibration *make(const uint8_t *at, size_t size, const char **wrong) {
     head h;
     memcpy(&h, at, sizeof h);
-    ceni_calibrate_state *none = NULL;
     cen_calibration *c = ceni_calloc(1, sizeof *c);
     if (!c || (*wrong = check_head(&h, size, &c->state))) {
         cen_calibration_free(c);
@@ -224,7 +216,7 @@ static cen_calibration *make(const uint8_t *at, size_t size, const char **wrong)
         cen_calibration_free(c);
         return NULL;
     }
-    size_t bin_bytes = h.bins * sizeof *none->bins;
+    size_t bin_bytes = h.bins * sizeof *c->state.bins;
     memcpy(c->state.bins + h.first, at + sizeof h, bin_bytes);
     *wrong = check_bins(&h, &c->state);
     *wrong = *wrong ? *wrong : check_channels(&h, at + sizeof h + bin_bytes, c);
@@ -268,58 +260,25 @@ cen_status cen_calibration_load_memory(const char *name, const void *bytes, size
     return CEN_OK;
 }
 
-/* All of a file, whose size is known. */
-static cen_status read_all(const char *path, int fd, uint8_t **bytes, size_t *size) {
-    struct stat status;
-    if (ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1) : fstat(fd, &status)) {
-        return ceni_fail(CEN_ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
-    }
-    if (!S_ISREG(status.st_mode)) {
-        return ceni_fail(CEN_ERR_FORMAT, "%s: no regular file", path);
-    }
-    size_t room = (size_t)status.st_size, held = 0;
-    uint8_t *at = ceni_malloc(room);
-    if (!at) {
-        return ceni_fail(CEN_ERR_HOST_MEMORY, "%s: no memory for its %zu bytes", path, room);
-    }
-    while (held < room) {
-        ssize_t n =
-            ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1) : read(fd, at + held, room - held);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0) {
-            ceni_free(at);
-            return ceni_fail(CEN_ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
-        }
-        if (!n) {
-            break; /* it became shorter; its checksum tells */
-        }
-        held += (size_t)n;
-    }
-    *bytes = at;
-    *size = held;
-    return CEN_OK;
-}
-
 cen_status cen_calibration_load(const char *path, cen_calibration **calibration) {
-    uint8_t *bytes = NULL;
-    size_t size = 0;
     if (!path || !calibration) {
         return ceni_fail(CEN_ERR_INVALID, "cen_calibration_load: %s is NULL",
                          path ? "calibration" : "path");
     }
-    int fd = ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1)
-                                       : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        return ceni_fail(errno == ENOENT ? CEN_ERR_NOT_FOUND : CEN_ERR_IO,
-                         "%s: cannot be opened: %s", path, strerror(errno));
+    int fd = -1;
+    struct stat st;
+    cen_status status = ceni_file_open(path, &fd, &st);
+    if (status) {
+        return status;
     }
-    cen_status status = read_all(path, fd, &bytes, &size);
+    size_t size = (size_t)st.st_size;
+    uint8_t *bytes = ceni_malloc(size);
+    status = bytes ? ceni_file_read_at(path, fd, 0, size, bytes)
+                   : ceni_fail(CEN_ERR_HOST_MEMORY, "%s: no memory for its %zu bytes", path, size);
     close(fd);
     if (!status) {
         status = cen_calibration_load_memory(path, bytes, size, calibration);
-        ceni_free(bytes);
     }
+    ceni_free(bytes);
     return status;
 }

@@ -161,7 +161,7 @@ static cen_status levels_of(const cen_codec *codec, cen_threshold how, cen_dtype
         return status;
     }
     cen_dtype dtype = cen_codec_format_dtype(codec->format);
-    bool fp8 = dtype == CEN_FP8_E4M3 || dtype == CEN_FP8_E5M2;
+    bool fp8 = ceni_codec_is_fp8(codec->format);
     if (codec->asymmetric || (!ceni_codec_is_int(codec->format) && !fp8) ||
         (fp8 && how == CEN_THRESHOLD_ENTROPY)) {
         return ceni_fail(CEN_ERR_INVALID, "cen_calibration_threshold: codec is %s%s; %s",

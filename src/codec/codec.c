@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/over.h"
 #include "compute/compute.h"
 
 typedef struct format {
@@ -61,12 +62,12 @@ cen_status cen_codec_format_find(const char *name, cen_codec_format *found) {
 static cen_status check_units(const cen_codec *codec, const char *name) {
     static const char *const words[] = {"unscaled", "tensor", "row", "column", "group", "block"};
     cen_codec_granularity g = codec->granularity;
-    bool fp8 = codec->format == CEN_CODEC_FP8_E4M3 || codec->format == CEN_CODEC_FP8_E5M2;
     if (g > CEN_CODEC_BLOCK) {
         return ceni_fail(CEN_ERR_INVALID, "codec.granularity is %d, which is none", (int)g);
     }
-    if (ceni_codec_is_int(codec->format) ? g == CEN_CODEC_UNSCALED
-                                         : g != CEN_CODEC_UNSCALED && !fp8) {
+    if (ceni_codec_is_int(codec->format)
+            ? g == CEN_CODEC_UNSCALED
+            : g != CEN_CODEC_UNSCALED && !ceni_codec_is_fp8(codec->format)) {
         return ceni_fail(CEN_ERR_INVALID, "codec.granularity is %s; %s has %s", words[g], name,
                          g ? "no scales" : "scales");
     }
@@ -121,10 +122,6 @@ cen_status cen_codec_check(const cen_codec *codec) {
 
 /* ---- shapes ---- */
 
-static uint64_t over(uint64_t count, uint64_t by) {
-    return count / by + (count % by != 0);
-}
-
 /* Of a matrix that is not empty. */
 static void units(const cen_codec *codec, uint64_t rows, uint64_t cols, ceni_codec_job *job) {
     job->unit_rows = job->unit_cols = 1;
@@ -146,7 +143,7 @@ static void units(const cen_codec *codec, uint64_t rows, uint64_t cols, ceni_cod
         job->unit_rows = codec->block_rows, job->unit_cols = codec->block_cols;
         break;
     }
-    job->units_across = over(cols, job->unit_cols);
+    job->units_across = ceni_over(cols, job->unit_cols);
 }
 
 /* Pitches; false: they are beyond 64 bits. */
@@ -154,16 +151,16 @@ static bool pitches(const cen_codec *codec, uint64_t cols, ceni_codec_job *job) 
     uint64_t bits = cen_dtype_bits(cen_codec_format_dtype(codec->format)), kept = cols;
     job->metadata_pitch = 0;
     if (ceni_codec_is_sparse(codec->format)) {
-        uint64_t groups = over(cols, 4), word = bits == 8 ? 8 : 4; /* groups of a word */
+        uint64_t groups = ceni_over(cols, 4), word = bits == 8 ? 8 : 4; /* groups of a word */
         kept = groups * 2;
-        job->metadata_pitch = over(groups, word) * (word / 2);
+        job->metadata_pitch = ceni_over(groups, word) * (word / 2);
     }
     uint64_t all;
     job->pitch = 0;
     if (__builtin_mul_overflow(kept, bits, &all)) {
         return false;
     }
-    job->pitch = over(all, 8);
+    job->pitch = ceni_over(all, 8);
     return true;
 }
 
@@ -189,7 +186,7 @@ static bool sizes_of(const cen_codec *codec, uint64_t rows, uint64_t cols, ceni_
     if (!codec->granularity) {
         return true;
     }
-    if (__builtin_mul_overflow(over(rows, job->unit_rows), job->units_across, &count) ||
+    if (__builtin_mul_overflow(ceni_over(rows, job->unit_rows), job->units_across, &count) ||
         __builtin_mul_overflow(count, sizeof(float), &sizes->scales)) {
         return false;
     }
@@ -336,12 +333,17 @@ static void place_parts(const cen_codec *codec, const cen_codec_parts *parts, ui
     set_numbers(codec, job);
 }
 
-#define PARTS(parts, sizes)                                                                        \
-    {"parts.values", (parts)->values, (parts)->bytes.values, (sizes).values},                      \
-        {"parts.scales", (parts)->scales, (parts)->bytes.scales, (sizes).scales},                  \
-        {"parts.zeros", (parts)->zeros, (parts)->bytes.zeros, (sizes).zeros}, {                    \
-        "parts.metadata", (parts)->metadata, (parts)->bytes.metadata, (sizes).metadata             \
-    }
+enum { PARTS = 4 };
+
+/* The parts of an encoded matrix, of which so many bytes are needed. */
+static void name_parts(const cen_codec_parts *parts, const cen_codec_sizes *needed,
+                       part named[PARTS]) {
+    const cen_codec_sizes *bytes = &parts->bytes;
+    named[0] = (part){"parts.values", parts->values, bytes->values, needed->values};
+    named[1] = (part){"parts.scales", parts->scales, bytes->scales, needed->scales};
+    named[2] = (part){"parts.zeros", parts->zeros, bytes->zeros, needed->zeros};
+    named[3] = (part){"parts.metadata", parts->metadata, bytes->metadata, needed->metadata};
+}
 
 cen_status ceni_codec_job_make(const cen_codec *codec, const cen_matrix *matrix,
                                const cen_codec_parts *parts, bool encode, ceni_codec_job *job) {
@@ -364,8 +366,9 @@ cen_status ceni_codec_job_make(const cen_codec *codec, const cen_matrix *matrix,
     if (codec->format == CEN_CODEC_LOSSLESS_BF16 && !encode) {
         sizes.values = parts->bytes.values; /* as many as there are, which decoding checks */
     }
-    const part all[] = {PARTS(parts, sizes), {name, matrix->data, bytes, bytes}};
-    status = check_parts(all, sizeof all / sizeof *all, encode);
+    part all[PARTS + 1] = {[PARTS] = {name, matrix->data, bytes, bytes}};
+    name_parts(parts, &sizes, all);
+    status = check_parts(all, PARTS + 1, encode);
     place_parts(codec, parts, matrix->rows, matrix->cols, job);
     job->matrix = matrix->data;
     job->stride = matrix->stride;
@@ -386,8 +389,9 @@ cen_status ceni_codec_job_of_parts(const cen_codec *codec, uint64_t rows, uint64
         return ceni_fail(CEN_ERR_INVALID, "%s of %llu x %llu elements cannot be encoded", what,
                          (unsigned long long)rows, (unsigned long long)cols);
     }
-    const part all[] = {PARTS(parts, sizes)};
-    for (size_t i = 0; !status && i < sizeof all / sizeof *all; i++) {
+    part all[PARTS];
+    name_parts(parts, &sizes, all);
+    for (size_t i = 0; !status && i < PARTS; i++) {
         status = check_part(&all[i], false);
     }
     place_parts(codec, parts, rows, cols, job);

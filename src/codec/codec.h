@@ -8,6 +8,9 @@
 static inline bool ceni_codec_is_int(cen_codec_format format) {
     return format == CEN_CODEC_INT8 || format == CEN_CODEC_INT4 || format == CEN_CODEC_SPARSE_INT8;
 }
+static inline bool ceni_codec_is_fp8(cen_codec_format format) {
+    return format == CEN_CODEC_FP8_E4M3 || format == CEN_CODEC_FP8_E5M2;
+}
 static inline bool ceni_codec_is_sparse(cen_codec_format format) {
     return format == CEN_CODEC_SPARSE_FP16 || format == CEN_CODEC_SPARSE_BF16 ||
            format == CEN_CODEC_SPARSE_INT8;

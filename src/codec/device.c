@@ -2,12 +2,9 @@
 #include "codec/codec.h"
 
 #include "base/log.h"
+#include "base/over.h"
 
 enum { WARP = 32, BLOCK = 256, GRID_MAX = 1 << 22 };
-
-static uint64_t over(uint64_t count, uint64_t by) {
-    return count / by + (count % by != 0);
-}
 
 static uint32_t at_most(uint64_t count, uint32_t most) {
     return count < most ? (uint32_t)count : most;
@@ -38,12 +35,12 @@ static cen_status launch(cen_device *device, const char *name, uint64_t grid, ui
  * many threads as have one, up to `most`. `whole`: a row is for one team, however long. */
 static cen_status launch_teams(cen_device *device, const char *name, uint64_t batch, uint32_t most,
                                bool whole, ceni_codec_job *job, cen_stream stream) {
-    uint64_t octets = over(job->cols, 8), warps = over(over(octets, batch), WARP);
+    uint64_t octets = ceni_over(job->cols, 8), warps = ceni_over(ceni_over(octets, batch), WARP);
     job->team = at_most(warps, most / WARP) * WARP;
     uint32_t block = job->team > WARP ? job->team : BLOCK;
-    job->across = whole ? 1 : over(octets, batch * job->team);
+    job->across = whole ? 1 : ceni_over(octets, batch * job->team);
     job->items = job->rows * job->across;
-    return launch(device, name, over(job->items, block / job->team), block, job, stream);
+    return launch(device, name, ceni_over(job->items, block / job->team), block, job, stream);
 }
 
 /* Rows that lie without a gap, in the matrix and in the values, are one, where no unit and no byte
@@ -70,8 +67,8 @@ static void join_rows(const cen_codec *codec, ceni_codec_job *job) {
  * which leaves pairs where the values will be. */
 static cen_status make_scales(cen_device *device, ceni_codec_job *job, uint64_t bytes,
                               cen_stream stream) {
-    uint64_t units = over(job->rows, job->unit_rows) * job->units_across;
-    uint64_t tiles = job->rows * over(job->cols, CENI_CODEC_TILE);
+    uint64_t units = ceni_over(job->rows, job->unit_rows) * job->units_across;
+    uint64_t tiles = job->rows * ceni_over(job->cols, CENI_CODEC_TILE);
     if (units == 1 && tiles > 1 && bytes >= 16) {
         job->extremes = at_most(tiles, CENI_CODEC_EXTREMES_MAX);
         job->extremes = at_most(bytes / 8, job->extremes);
@@ -84,8 +81,9 @@ static cen_status make_scales(cen_device *device, ceni_codec_job *job, uint64_t 
                                    CENI_CODEC_TILE / 8, &flat, stream);
         return status ? status : launch(device, "cen_encode_scales", 1, BLOCK, job, stream);
     }
-    uint64_t items =
-        job->unit_cols == 1 ? over(job->rows, job->unit_rows) * over(job->cols, WARP) : units;
+    uint64_t items = job->unit_cols == 1
+                         ? ceni_over(job->rows, job->unit_rows) * ceni_over(job->cols, WARP)
+                         : units;
     return launch(device, "cen_encode_scales", items, BLOCK, job, stream);
 }
 
@@ -121,7 +119,8 @@ cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
     }
     job.sums = sums;
     if ((job.flags & CENI_CODEC_SCALED) && job.unit_cols < job.cols && job.unit_cols % 8) {
-        uint64_t items = over(job.rows, CENI_CODEC_EACH_ROWS) * over(over(job.cols, 8), BLOCK);
+        uint64_t items =
+            ceni_over(job.rows, CENI_CODEC_EACH_ROWS) * ceni_over(ceni_over(job.cols, 8), BLOCK);
         return launch(device, sums ? "cen_encode_each_sums" : "cen_encode_each", items, BLOCK, &job,
                       stream);
     }

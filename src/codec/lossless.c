@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/over.h"
 #include "codec/huffman.h"
 #include "kernels/codec_loops.h"
 
@@ -20,7 +21,7 @@ enum { CHUNK = CENI_HUFFMAN_COUNT, HEADER = 16, RAW = CHUNK }; /* a size of RAW:
 static const uint8_t magic[8] = {'c', 'e', 'n', 'L', 'B', '1', 17, 0};
 
 uint64_t ceni_lossless_bound(uint64_t elements) {
-    uint64_t chunks = elements / CHUNK + (elements % CHUNK != 0);
+    uint64_t chunks = ceni_over(elements, CHUNK);
     return elements ? HEADER + 4 * chunks + 2 * elements : 0;
 }
 
@@ -105,7 +106,7 @@ static uint32_t encode_chunk(coder *c, size_t n, uint8_t *to, size_t room) {
 
 static uint64_t encode_all(coder *c, const cen_matrix *source, uint8_t *to) {
     const ceni_codec_loops *loops = ceni_codec_loops_here();
-    uint64_t count = source->rows * source->cols, chunks = count / CHUNK + (count % CHUNK != 0);
+    uint64_t count = source->rows * source->cols, chunks = ceni_over(count, CHUNK);
     uint8_t *sizes = to + HEADER, *rest = sizes + 4 * chunks, *out = rest + count;
     const uint8_t *end = to + ceni_lossless_bound(count);
     cursor at = {source, 0, 0};
@@ -178,7 +179,7 @@ cen_status ceni_lossless_encode(const cen_matrix *source, const cen_codec_parts 
 
 /* The stream's chunks have sizes that end where it does. */
 static cen_status check_stream(const uint8_t *from, uint64_t size, uint64_t count) {
-    uint64_t chunks = count / CHUNK + (count % CHUNK != 0), end = HEADER + 4 * chunks + count;
+    uint64_t chunks = ceni_over(count, CHUNK), end = HEADER + 4 * chunks + count;
     if (size < HEADER || size < end) {
         return ceni_fail(
             CEN_ERR_TRUNCATED, "parts.values has %llu bytes; %llu elements take more than %llu",
@@ -211,7 +212,7 @@ static cen_status check_stream(const uint8_t *from, uint64_t size, uint64_t coun
 static cen_status decode_all(ZSTD_DCtx *zstd, const uint8_t *from, const cen_matrix *to,
                              uint8_t *scratch) {
     const ceni_codec_loops *loops = ceni_codec_loops_here();
-    uint64_t count = to->rows * to->cols, chunks = count / CHUNK + (count % CHUNK != 0);
+    uint64_t count = to->rows * to->cols, chunks = ceni_over(count, CHUNK);
     const uint8_t *rest = from + HEADER + 4 * chunks, *in = rest + count;
     cursor at = {to, 0, 0};
     for (uint64_t k = 0; k < chunks; k++) {

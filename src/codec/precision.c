@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/over.h"
 #include "compute/compute.h"
 
 enum { BLOCK = 256, BLOCKS_EACH = 8 };
@@ -121,7 +122,7 @@ static ceni_scaler_tensor tensor_of(const cen_matrix *m) {
         t.rows = t.cols ? 1 : 0;
         t.stride = t.cols;
     }
-    t.chunks_across = t.cols / CENI_SCALER_CHUNK + (t.cols % CENI_SCALER_CHUNK != 0);
+    t.chunks_across = ceni_over(t.cols, CENI_SCALER_CHUNK);
     return t;
 }
 

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/log.h"
+#include "base/over.h"
 #include "compute/compute.h"
 
 enum { WARPS = 8 }; /* of a block; a warp takes a block of moments at a time */
@@ -11,7 +12,7 @@ enum { WARPS = 8 }; /* of a block; a warp takes a block of moments at a time */
 _Static_assert(sizeof(cen_adamw_clock) == sizeof(ceni_adamw_clock), "two names of one struct");
 
 static uint64_t blocks_of(uint64_t elements) {
-    return elements / CENI_ADAMW_BLOCK + (elements % CENI_ADAMW_BLOCK != 0);
+    return ceni_over(elements, CENI_ADAMW_BLOCK);
 }
 
 cen_status cen_adamw_bytes(uint64_t elements, uint64_t *bytes) {

@@ -6,6 +6,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/over.h"
+#include "codec/codec.h"
 
 enum { HISTORY_MOST = 1024, MARGIN_MOST = 16, WORK = 8192 };
 
@@ -15,14 +17,14 @@ static cen_status check_options(const cen_fp8_options *o) {
     if (!o) {
         return ceni_fail(CEN_ERR_INVALID, "options is NULL");
     }
-    if (o->format != CEN_CODEC_FP8_E4M3 && o->format != CEN_CODEC_FP8_E5M2) {
+    if (!ceni_codec_is_fp8(o->format)) {
         return ceni_fail(CEN_ERR_INVALID, "options.format is %s; it is fp8_e4m3 or fp8_e5m2",
                          cen_codec_format_name(o->format));
     }
     if (o->margin < 0 || o->margin > MARGIN_MOST || o->history > HISTORY_MOST) {
         return ceni_fail(CEN_ERR_INVALID,
-                         "options.margin is %d, history %u; they are up to %d and %d", o->margin,
-                         o->history, MARGIN_MOST, HISTORY_MOST);
+                         "options.margin is %d, history %u; they are 0 to %d and 0 to %d",
+                         o->margin, o->history, MARGIN_MOST, HISTORY_MOST);
     }
     return CEN_OK;
 }
@@ -93,7 +95,7 @@ cen_status cen_fp8_amax_async(cen_device *device, cen_addr state, const cen_matr
         job.stride = job.cols;
         job.rows = 1;
     }
-    uint64_t across = job.cols / WORK + (job.cols % WORK != 0);
+    uint64_t across = ceni_over(job.cols, WORK);
     uint64_t blocks = job.rows > UINT64_MAX / across ? UINT64_MAX : job.rows * across;
     return ceni_precision_launch(device, "cen_fp8_amax", &job, blocks, stream);
 }
@@ -104,7 +106,7 @@ cen_status cen_fp8_update_async(cen_device *device, const cen_fp8_options *optio
     if (status) {
         return status;
     }
-    float largest = options->format == CEN_CODEC_FP8_E4M3 ? 448.0f : 57344.0f;
+    float largest = ceni_codec_largest(cen_codec_format_dtype(options->format));
     ceni_fp8_job job = {.state = states,
                         .tensors = tensors,
                         .pitch = pitch_of(options),

@@ -1,68 +1,14 @@
 /* Tensor files opened and read. */
 #include "codec/safetensors.h"
 
-#include "base/fault.h"
 #include "base/fd.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-/* At most this much in one call: the kernel's own limit is below 2^31. */
-#define READ_AT_ONCE ((uint64_t)1 << 30)
-
-cen_status ceni_tensor_file_open(const char *path, int *fd, struct stat *st) {
-    /* Of a pipe, opening would wait for its other end. */
-    int made = ceni_fault(CENI_FAULT_IO)
-                   ? (errno = EIO, -1)
-                   : ceni_fd_move(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-    if (made < 0) {
-        return ceni_fail(errno == ENOENT ? CEN_ERR_NOT_FOUND : CEN_ERR_IO,
-                         "%s: cannot be opened: %s", path, strerror(errno));
-    }
-    cen_status status = CEN_OK;
-    if (ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1) : fstat(made, st)) {
-        status = ceni_fail(CEN_ERR_IO, "%s: its size cannot be told: %s", path, strerror(errno));
-    } else if (!S_ISREG(st->st_mode)) {
-        status = ceni_fail(CEN_ERR_IO, "%s: no plain file", path);
-    }
-    if (status) {
-        close(made);
-        return status;
-    }
-    *fd = made;
-    return CEN_OK;
-}
-
-cen_status ceni_tensor_file_read(const char *path, int fd, uint64_t offset, uint64_t bytes,
-                                 void *to) {
-    uint8_t *at = to;
-    while (bytes) {
-        size_t part = (size_t)(bytes < READ_AT_ONCE ? bytes : READ_AT_ONCE);
-        ssize_t got =
-            ceni_fault(CENI_FAULT_IO) ? (errno = EIO, -1) : pread(fd, at, part, (off_t)offset);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got < 0) {
-            return ceni_fail(CEN_ERR_IO, "%s: reading failed: %s", path, strerror(errno));
-        }
-        if (!got) {
-            return ceni_fail(CEN_ERR_TRUNCATED,
-                             "%s: ends at byte %" PRIu64 "; %" PRIu64 " more are expected", path,
-                             offset, bytes);
-        }
-        at += got;
-        offset += (uint64_t)got;
-        bytes -= (uint64_t)got;
-    }
-    return CEN_OK;
-}
 
 static uint64_t little64(const uint8_t bytes[8]) {
     uint64_t value = 0;
@@ -80,7 +26,7 @@ static cen_status read_length(const char *path, int fd, uint64_t size, uint64_t 
                          "%s: %" PRIu64 " bytes; a tensor file has 8 and a header at least", path,
                          size);
     }
-    cen_status status = ceni_tensor_file_read(path, fd, 0, sizeof bytes, bytes);
+    cen_status status = ceni_file_read_at(path, fd, 0, sizeof bytes, bytes);
     if (status) {
         return status;
     }
@@ -111,7 +57,7 @@ static cen_status read_header(cen_tensors *tensors, ceni_tensors_shard *shard) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "%s: no memory for its header", path);
     }
     size_t first = tensors->note_count;
-    status = ceni_tensor_file_read(path, shard->fd, 8, length, text);
+    status = ceni_file_read_at(path, shard->fd, 8, length, text);
     if (!status) {
         status =
             ceni_tensors_parse(tensors, (uint32_t)(shard - tensors->shards), text, (size_t)length);
@@ -142,7 +88,7 @@ cen_status ceni_tensors_open_file(cen_tensors *tensors, const char *path) {
         return ceni_fail(CEN_ERR_HOST_MEMORY, "%s: no memory for it", path);
     }
     struct stat st;
-    cen_status status = ceni_tensor_file_open(path, &shard.fd, &st);
+    cen_status status = ceni_file_open(path, &shard.fd, &st);
     if (!status) {
         shard.told.bytes = (uint64_t)st.st_size;
         shard.id = (ceni_fd_id){st.st_dev, st.st_ino};
@@ -163,7 +109,8 @@ cen_status cen_tensors_open(const char *path, cen_tensors **tensors) {
                          path ? "tensors" : "path");
     }
     cen_tensors *made = ceni_calloc(1, sizeof *made);
-    if (!made) {
+    if (!made || !(made->path = ceni_strdup(path))) {
+        ceni_free(made);
         return ceni_fail(CEN_ERR_HOST_MEMORY, "%s: no memory for it", path);
     }
     cen_status status = ceni_tensor_path_is_index(path) ? ceni_tensors_open_index(made, path)
@@ -197,6 +144,7 @@ void cen_tensors_close(cen_tensors *tensors) {
     ceni_free(tensors->by_name);
     ceni_free(tensors->notes);
     ceni_free(tensors->shards);
+    ceni_free(tensors->path);
     ceni_free(tensors);
 }
 
@@ -256,5 +204,5 @@ cen_status cen_tensors_read(const cen_tensors *tensors, const cen_tensor *tensor
                          tensor->name, tensor->bytes, bytes, offset);
     }
     const ceni_tensors_shard *shard = &tensors->shards[tensor->shard];
-    return ceni_tensor_file_read(shard->told.path, shard->fd, tensor->offset + offset, bytes, to);
+    return ceni_file_read_at(shard->told.path, shard->fd, tensor->offset + offset, bytes, to);
 }

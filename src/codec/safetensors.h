@@ -6,8 +6,6 @@
 
 #include "base/fd.h"
 
-#include <sys/stat.h>
-
 typedef struct ceni_tensor_type {
     const char *name;
     uint32_t bits;
@@ -26,6 +24,7 @@ typedef struct ceni_tensors_shard {
 
 /* A tensor's shape and name are one block of memory, which begins with the shape. */
 struct cen_tensors {
+    char *path; /* as it was opened: of the file, or of the index */
     ceni_tensors_shard *shards;
     cen_tensor *tensors;
     const cen_tensor **by_name;
@@ -61,11 +60,5 @@ cen_status ceni_tensors_open_file(cen_tensors *tensors, const char *path);
 cen_status ceni_tensors_open_index(cen_tensors *tensors, const char *path);
 /* by_name; a name that is there twice is refused. */
 cen_status ceni_tensors_sort_names(cen_tensors *tensors);
-
-/* Opens a plain file for reading. */
-cen_status ceni_tensor_file_open(const char *path, int *fd, struct stat *st);
-/* Reads exactly that; `path` is for the message. */
-cen_status ceni_tensor_file_read(const char *path, int fd, uint64_t offset, uint64_t bytes,
-                                 void *to);
 
 #endif

@@ -2,6 +2,7 @@
  * file}}. */
 #include "codec/safetensors.h"
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -38,7 +39,7 @@ static cen_status parse(const char *path, const char *text, size_t size, json_t 
 static cen_status load(cen_tensors *tensors, const char *path, json_t **root) {
     int fd = -1;
     struct stat st;
-    cen_status status = ceni_tensor_file_open(path, &fd, &st);
+    cen_status status = ceni_file_open(path, &fd, &st);
     if (status) {
         return status;
     }
@@ -52,7 +53,7 @@ static cen_status load(cen_tensors *tensors, const char *path, json_t **root) {
     } else if (!(text = ceni_malloc((size_t)size))) {
         status = no_memory(path);
     } else {
-        status = ceni_tensor_file_read(path, fd, 0, size, text);
+        status = ceni_file_read_at(path, fd, 0, size, text);
     }
     close(fd);
     if (!status) {

@@ -17,8 +17,8 @@ static cen_status check(const cen_tensors *in, const char *out, const cen_quanti
                                     : "rows");
     }
     if (options->size != sizeof *options) {
-        return ceni_fail(CEN_ERR_INVALID, "options.size is %zu; this library's is %zu",
-                         options->size, sizeof *options);
+        return ceni_fail(CEN_ERR_INVALID, "options.size is %zu; %zu is expected", options->size,
+                         sizeof *options);
     }
     if (cen_tensors_reads(in, out)) {
         return ceni_fail(CEN_ERR_INVALID, "%s: is what is read, and would be replaced", out);
@@ -28,8 +28,6 @@ static cen_status check(const cen_tensors *in, const char *out, const cen_quanti
 }
 
 static cen_status check_threshold(const cen_quantize_options *o) {
-    cen_dtype dtype = cen_codec_format_dtype(o->codec.format);
-    bool fp8 = dtype == CEN_FP8_E4M3 || dtype == CEN_FP8_E5M2;
     if (o->threshold > CEN_THRESHOLD_MSE) {
         return ceni_fail(CEN_ERR_INVALID, "options.threshold is %d, which is none",
                          (int)o->threshold);
@@ -38,7 +36,7 @@ static cen_status check_threshold(const cen_quantize_options *o) {
         return ceni_fail(CEN_ERR_INVALID, "options.threshold is set, and options.codec has %s",
                          o->codec.granularity ? "zero points" : "no scales");
     }
-    if (o->threshold == CEN_THRESHOLD_ENTROPY && fp8) {
+    if (o->threshold == CEN_THRESHOLD_ENTROPY && ceni_codec_is_fp8(o->codec.format)) {
         return ceni_fail(CEN_ERR_INVALID, "options.threshold: entropy is of int8 and int4");
     }
     if (o->threshold == CEN_THRESHOLD_PERCENTILE && !(o->percentile > 0 && o->percentile <= 100)) {
@@ -56,8 +54,10 @@ static cen_status check_codec(const cen_quantize_options *o) {
     if (!status && o->codec.scales_given) {
         return ceni_fail(CEN_ERR_INVALID, "options.codec.scales_given is set, and none are given");
     }
-    if ((!o->include && o->include_count) || (!o->exclude && o->exclude_count)) {
-        return ceni_fail(CEN_ERR_INVALID, "options.%s is NULL", o->include ? "exclude" : "include");
+    bool no_include = !o->include && o->include_count;
+    if (no_include || (!o->exclude && o->exclude_count)) {
+        return ceni_fail(CEN_ERR_INVALID, "options.%s is NULL, and options.%s_count is not 0",
+                         no_include ? "include" : "exclude", no_include ? "include" : "exclude");
     }
     status = status ? status : check_threshold(o);
     cen_codec_sizes sizes; /* for the check of the budget that it begins with */
@@ -107,9 +107,7 @@ static cen_status write_out(ceni_quantize_job *job) {
 static void warn_of_lost(const cen_quantize_row *row) {
     const char *name = row->tensor->name;
     const cen_codec *codec = &row->codec;
-    cen_dtype dtype = cen_codec_format_dtype(codec->format);
-    bool integers = ceni_codec_is_int(codec->format);
-    bool fp8 = dtype == CEN_FP8_E4M3 || dtype == CEN_FP8_E5M2;
+    bool integers = ceni_codec_is_int(codec->format), fp8 = ceni_codec_is_fp8(codec->format);
     if (row->report.nan && integers) {
         ceni_log(CEN_LOG_WARN, "tensor '%.200s': %" PRIu64 " NaNs became 0", name, row->report.nan);
     }

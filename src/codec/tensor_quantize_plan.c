@@ -3,7 +3,6 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/str.h"
 #include "codec/codec.h"
 
 #include <fnmatch.h>
@@ -35,9 +34,7 @@ static void warn_of_idle(const ceni_quantize_job *job, const char *list,
 }
 
 static bool has_tensor(const cen_tensors *in, const char *name, const char *end, bool *failed) {
-    ceni_str text = {0};
-    ceni_str_printf(&text, "%s%s", name, end);
-    char *full = ceni_str_take(&text);
+    char *full = ceni_quantized_text("", name, end);
     *failed |= !full;
     bool found = full && cen_tensors_find(in, full);
     ceni_free(full);
@@ -203,17 +200,11 @@ cen_status ceni_quantize_plan(ceni_quantize_job *job) {
 
 /* ---- the output ---- */
 
-static char *text_of(const char *before, const char *name, const char *end) {
-    ceni_str text = {0};
-    ceni_str_printf(&text, "%s%s%s", before, name, end);
-    return ceni_str_take(&text);
-}
-
 static cen_status make_texts(const cen_tensor *tensor, ceni_quantize_item *item) {
-    item->texts[0] = text_of("", tensor->name, CENI_SCALES_END);
-    item->texts[1] = text_of("", tensor->name, CENI_ZEROS_END);
-    item->texts[2] = text_of("", tensor->name, CENI_METADATA_END);
-    item->texts[3] = text_of(CENI_QUANTIZED_KEY, tensor->name, "");
+    item->texts[0] = ceni_quantized_text("", tensor->name, CENI_SCALES_END);
+    item->texts[1] = ceni_quantized_text("", tensor->name, CENI_ZEROS_END);
+    item->texts[2] = ceni_quantized_text("", tensor->name, CENI_METADATA_END);
+    item->texts[3] = ceni_quantized_text(CENI_QUANTIZED_KEY, tensor->name, "");
     item->texts[4] = ceni_quantized_describe(&item->q);
     for (size_t i = 0; i < CENI_TEXTS; i++) {
         if (!item->texts[i]) {

@@ -4,6 +4,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "codec/codec.h"
+#include "codec/safetensors.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -29,8 +31,8 @@ const char *ceni_quantized_type(cen_codec_format format) {
 }
 
 static bool is_dense(cen_codec_format format) {
-    return format == CEN_CODEC_FP16 || format == CEN_CODEC_BF16 || format == CEN_CODEC_FP8_E4M3 ||
-           format == CEN_CODEC_FP8_E5M2 || format == CEN_CODEC_INT8;
+    return format == CEN_CODEC_FP16 || format == CEN_CODEC_BF16 || ceni_codec_is_fp8(format) ||
+           format == CEN_CODEC_INT8;
 }
 
 void ceni_quantized_shape(const cen_quantized *q, uint64_t bytes, uint32_t *rank,
@@ -79,8 +81,20 @@ char *ceni_quantized_describe(const cen_quantized *q) {
     return ceni_str_take(&text);
 }
 
-static cen_status wrong(const cen_tensor *tensor, const char *what) {
-    return ceni_fail(CEN_ERR_FORMAT, "tensor '%.200s', which is quantised: %s", tensor->name, what);
+/* The tensor whose description is read, and the file that has both. */
+typedef struct described {
+    const cen_tensors *file;
+    const cen_tensor *tensor;
+} described;
+
+static cen_status wrong(const described *of, const char *what) {
+    return ceni_fail(CEN_ERR_FORMAT, "%s: tensor '%.200s', which is quantised: %s", of->file->path,
+                     of->tensor->name, what);
+}
+
+static cen_status no_memory(const cen_tensors *file, const char *name) {
+    return ceni_fail(CEN_ERR_HOST_MEMORY, "%s: tensor '%.200s': no memory for its description",
+                     file->path, name);
 }
 
 /* A number from 1 up; 0: there is none. */
@@ -94,20 +108,20 @@ static bool is_text(const json_t *value, const char *text) {
     return json_is_string(value) && !strcmp(json_string_value(value), text);
 }
 
-static cen_status read_codec(const cen_tensor *tensor, const json_t *root, cen_codec *codec) {
+static cen_status read_codec(const described *of, const json_t *root, cen_codec *codec) {
     const char *format = json_string_value(json_object_get(root, "format"));
     const json_t *scales = json_object_get(root, "scales");
     cen_status before = ceni_log_expect(CEN_ERR_NOT_FOUND);
     bool known = format && !cen_codec_format_find(format, &codec->format);
     ceni_log_expect(before);
     if (!known) {
-        return wrong(tensor, "format: the name of a codec's format is expected");
+        return wrong(of, "format: the name of a codec's format is expected");
     }
     codec->granularity = is_text(scales, "row")     ? CEN_CODEC_ROW
                          : is_text(scales, "group") ? CEN_CODEC_GROUP
                                                     : CEN_CODEC_UNSCALED;
     if (!codec->granularity && !is_text(scales, "none")) {
-        return wrong(tensor, "scales: \"none\", \"row\" or \"group\" is expected");
+        return wrong(of, "scales: \"none\", \"row\" or \"group\" is expected");
     }
     uint64_t group = whole(json_object_get(root, "group"));
     codec->group = group <= UINT32_MAX ? (uint32_t)group : UINT32_MAX;
@@ -115,46 +129,47 @@ static cen_status read_codec(const cen_tensor *tensor, const json_t *root, cen_c
     before = ceni_log_expect(CEN_ERR_INVALID);
     bool right = !cen_codec_check(codec);
     ceni_log_expect(before);
-    return right ? CEN_OK : wrong(tensor, "format, scales and group make no codec");
+    return right ? CEN_OK : wrong(of, "format, scales and group make no codec");
 }
 
 /* Type and shape of what was encoded. */
-static cen_status read_source(const cen_tensor *tensor, const json_t *root, cen_quantized *q) {
+static cen_status read_source(const described *of, const json_t *root, cen_quantized *q) {
     static const cen_dtype types[] = {CEN_FP32, CEN_FP16, CEN_BF16};
     const json_t *dtype = json_object_get(root, "dtype"), *shape = json_object_get(root, "shape");
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         q->dtype = is_text(dtype, cen_tensor_type(types[i])) ? types[i] : q->dtype;
     }
     if (!q->dtype || (q->codec.format == CEN_CODEC_LOSSLESS_BF16 && q->dtype != CEN_BF16)) {
-        return wrong(tensor, "dtype: a type that its format encodes is expected");
+        return wrong(of, "dtype: a type that its format encodes is expected");
     }
+    /* As FP32, into which they may be decoded, no more than a file has bytes. */
+    const uint64_t most = INT64_MAX / sizeof(float);
     uint64_t product = 1;
     q->rows = whole(json_object_get(root, "rows"));
     q->cols = whole(json_object_get(root, "cols"));
     q->rank = json_array_size(shape) <= CEN_QUANTIZED_RANK ? (uint32_t)json_array_size(shape) : 0;
     for (uint32_t i = 0; i < q->rank && product; i++) {
         q->shape[i] = whole(json_array_get(shape, i));
-        product = q->shape[i] && product <= INT64_MAX / q->shape[i] ? product * q->shape[i] : 0;
+        product = q->shape[i] && product <= most / q->shape[i] ? product * q->shape[i] : 0;
     }
     if (!q->rank || !product || !q->rows || product / q->rows != q->cols || product % q->rows) {
-        return wrong(tensor, "shape, rows and cols: of as many elements each, over 0, is expected");
+        return wrong(of, "shape, rows and cols: of as many elements each, over 0, is expected");
     }
     return CEN_OK;
 }
 
-static cen_status parse(const cen_tensor *tensor, const char *text, cen_quantized *q) {
+static cen_status parse(const described *of, const char *text, cen_quantized *q) {
     json_error_t error = {0};
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     if (!root && json_error_code(&error) == json_error_out_of_memory) {
-        return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.200s': no memory for its description",
-                         tensor->name);
+        return no_memory(of->file, of->tensor->name);
     }
     if (!root) {
-        return wrong(tensor, "its description is no JSON");
+        return wrong(of, "its description is no JSON");
     }
-    cen_status status = read_codec(tensor, root, &q->codec);
+    cen_status status = read_codec(of, root, &q->codec);
     if (!status) {
-        status = read_source(tensor, root, q);
+        status = read_source(of, root, q);
     }
     json_decref(root);
     return status;
@@ -162,38 +177,35 @@ static cen_status parse(const cen_tensor *tensor, const char *text, cen_quantize
 
 /* ---- the parts ---- */
 
-static cen_status make_name(const char *before, const char *name, const char *end, char **made) {
+char *ceni_quantized_text(const char *before, const char *name, const char *end) {
     ceni_str text = {0};
     ceni_str_printf(&text, "%s%s%s", before, name, end);
-    *made = ceni_str_take(&text);
-    return *made ? CEN_OK : ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.200s': no memory", name);
+    return ceni_str_take(&text);
 }
 
 /* A part of so many bytes, if there are any. */
-static cen_status find_part(const cen_tensors *tensors, const cen_tensor *tensor, const char *end,
-                            const char *type, uint64_t bytes, const cen_tensor **part) {
-    char *name = NULL;
+static cen_status find_part(const described *of, const char *end, const char *type, uint64_t bytes,
+                            const cen_tensor **part) {
     if (!bytes) {
         return CEN_OK;
     }
-    cen_status status = make_name("", tensor->name, end, &name);
-    if (status) {
-        return status;
+    char *name = ceni_quantized_text("", of->tensor->name, end);
+    if (!name) {
+        return no_memory(of->file, of->tensor->name);
     }
-    const cen_tensor *found = cen_tensors_find(tensors, name);
+    const cen_tensor *found = cen_tensors_find(of->file, name);
     ceni_free(name);
     if (!found || strcmp(found->type, type) != 0 || found->bytes != bytes) {
         return ceni_fail(CEN_ERR_FORMAT,
-                         "tensor '%.200s', which is quantised: a tensor '%.200s%s' of type %s and "
-                         "%" PRIu64 " bytes is expected",
-                         tensor->name, tensor->name, end, type, bytes);
+                         "%s: tensor '%.200s', which is quantised: a tensor '%.200s%s' of type %s "
+                         "and %" PRIu64 " bytes is expected",
+                         of->file->path, of->tensor->name, of->tensor->name, end, type, bytes);
     }
     *part = found;
     return CEN_OK;
 }
 
-static cen_status find_parts(const cen_tensors *tensors, const cen_tensor *tensor,
-                             cen_quantized *q) {
+static cen_status find_parts(const described *of, cen_quantized *q) {
     cen_codec_sizes sizes = {0};
     cen_status before = ceni_log_expect(CEN_ERR_INVALID);
     cen_status status = cen_codec_bound(&q->codec, q->rows, q->cols, &sizes);
@@ -201,29 +213,19 @@ static cen_status find_parts(const cen_tensors *tensors, const cen_tensor *tenso
     bool lossless = q->codec.format == CEN_CODEC_LOSSLESS_BF16;
     /* Lossless keeps a byte of each element as it is: so none claims more than there can be. */
     uint64_t least = lossless ? q->rows * q->cols : sizes.values;
-    if (status || strcmp(tensor->type, ceni_quantized_type(q->codec.format)) != 0 ||
-        tensor->bytes < least || tensor->bytes > sizes.values) {
-        return wrong(tensor, "its type or bytes are not what its description makes");
+    const cen_tensor *values = of->tensor;
+    if (status || strcmp(values->type, ceni_quantized_type(q->codec.format)) != 0 ||
+        values->bytes < least || values->bytes > sizes.values) {
+        return wrong(of, "its type or bytes are not what its description makes");
     }
-    q->values = tensor;
-    status = find_part(tensors, tensor, CENI_SCALES_END, "F32", sizes.scales, &q->scales);
+    q->values = values;
+    status = find_part(of, CENI_SCALES_END, "F32", sizes.scales, &q->scales);
     if (!status) {
-        status = find_part(tensors, tensor, CENI_ZEROS_END, "I8", sizes.zeros, &q->zeros);
+        status = find_part(of, CENI_ZEROS_END, "I8", sizes.zeros, &q->zeros);
     }
     if (!status) {
         const char *words = q->codec.format == CEN_CODEC_SPARSE_INT8 ? "U32" : "U16";
-        status = find_part(tensors, tensor, CENI_METADATA_END, words, sizes.metadata, &q->metadata);
-    }
-    return status;
-}
-
-static cen_status find_description(const cen_tensors *tensors, const char *name,
-                                   const char **text) {
-    char *key = NULL;
-    cen_status status = make_name(CENI_QUANTIZED_KEY, name, "", &key);
-    if (!status) {
-        *text = cen_tensors_find_note(tensors, key);
-        ceni_free(key);
+        status = find_part(of, CENI_METADATA_END, words, sizes.metadata, &q->metadata);
     }
     return status;
 }
@@ -236,19 +238,21 @@ cen_status cen_quantized_find(const cen_tensors *tensors, const char *name,
                          : !name  ? "name"
                                   : "quantized");
     }
-    const cen_tensor *tensor = cen_tensors_find(tensors, name);
-    const char *text = NULL;
+    const described of = {tensors, cen_tensors_find(tensors, name)};
+    char *key = ceni_quantized_text(CENI_QUANTIZED_KEY, name, "");
+    if (!key) {
+        return no_memory(tensors, name);
+    }
+    const char *text = cen_tensors_find_note(tensors, key);
+    ceni_free(key);
+    if (!of.tensor || !text) {
+        return ceni_fail(CEN_ERR_NOT_FOUND, "%s: tensor '%.200s' is not %s", tensors->path, name,
+                         of.tensor ? "described as quantised" : "there");
+    }
     cen_quantized made = {0};
-    cen_status status = find_description(tensors, name, &text);
-    if (!status && (!tensor || !text)) {
-        return ceni_fail(CEN_ERR_NOT_FOUND, "tensor '%.200s' is not %s", name,
-                         tensor ? "described as quantised" : "there");
-    }
+    cen_status status = parse(&of, text, &made);
     if (!status) {
-        status = parse(tensor, text, &made);
-    }
-    if (!status) {
-        status = find_parts(tensors, tensor, &made);
+        status = find_parts(&of, &made);
     }
     if (!status) {
         *quantized = made;
@@ -272,7 +276,8 @@ cen_status cen_quantized_check(const cen_tensors *tensors) {
         status = cen_tensors_find(tensors, name)
                      ? cen_quantized_find(tensors, name, &found)
                      : ceni_fail(CEN_ERR_FORMAT,
-                                 "metadata '%s%.200s' is of a tensor that is not there", key, name);
+                                 "%s: metadata '%s%.200s' is of a tensor that is not there",
+                                 tensors->path, key, name);
     }
     return status;
 }
@@ -373,8 +378,8 @@ cen_status cen_quantized_read(const cen_tensors *tensors, const cen_quantized *q
     }
     uint8_t *room = ceni_malloc((size_t)bytes);
     if (!room) {
-        return ceni_fail(CEN_ERR_HOST_MEMORY, "tensor '%.200s': no memory to decode it",
-                         q->values->name);
+        return ceni_fail(CEN_ERR_HOST_MEMORY, "%s: tensor '%.200s': no memory to decode it",
+                         tensors->path, q->values->name);
     }
     cen_matrix matrix = {(cen_addr)to, rows, q->cols, q->cols, dtype};
     cen_status status = decode(tensors, q, first, rows, room, &matrix);

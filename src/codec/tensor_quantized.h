@@ -24,6 +24,9 @@ const char *ceni_quantized_type(cen_codec_format format);
 void ceni_quantized_shape(const cen_quantized *quantized, uint64_t bytes, uint32_t *rank,
                           uint64_t shape[CEN_QUANTIZED_RANK]);
 
+/* `name` between two texts, to be freed with ceni_free; NULL: no memory. */
+char *ceni_quantized_text(const char *before, const char *name, const char *end);
+
 /* The description of a tensor, to be freed with ceni_free; NULL: no memory. */
 char *ceni_quantized_describe(const cen_quantized *quantized);
 

@@ -1,5 +1,6 @@
 #include "codec/tensor_values.h"
 
+#include "base/fp8.h"
 #include "base/half.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -15,24 +16,6 @@ static uint64_t load(const uint8_t *from, uint32_t bytes) {
         bits = bits << 8 | from[i];
     }
     return bits;
-}
-
-static double fp8(uint8_t byte, int mantissa_bits, int bias) {
-    int exponent = (byte & 0x7F) >> mantissa_bits, part = byte & ((1 << mantissa_bits) - 1);
-    double size = exponent ? ldexp(part + (1 << mantissa_bits), exponent - bias - mantissa_bits)
-                           : ldexp(part, 1 - bias - mantissa_bits);
-    return byte & 0x80 ? -size : size;
-}
-
-static double e4m3(uint8_t byte) {
-    return (byte & 0x7F) == 0x7F ? (double)NAN : fp8(byte, 3, 7);
-}
-
-static double e5m2(uint8_t byte) {
-    if ((byte & 0x7C) == 0x7C) {
-        return byte & 3 ? (double)NAN : byte & 0x80 ? -(double)INFINITY : (double)INFINITY;
-    }
-    return fp8(byte, 2, 15);
 }
 
 static double fp64(uint64_t bits) {
@@ -54,9 +37,9 @@ static double decode(cen_dtype dtype, uint64_t bits) {
     case CEN_INT64:
         return (double)(int64_t)bits;
     case CEN_FP8_E4M3:
-        return e4m3((uint8_t)bits);
+        return (double)ceni_float_of_e4m3((uint8_t)bits);
     case CEN_FP8_E5M2:
-        return e5m2((uint8_t)bits);
+        return (double)ceni_float_of_e5m2((uint8_t)bits);
     case CEN_FP16:
         return (double)ceni_float_of_f16((uint16_t)bits);
     case CEN_BF16:

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/over.h"
 #include "compute/compute.h"
 
 typedef unsigned long long ull;
@@ -69,7 +70,7 @@ ceni_operand ceni_operand_of(const cen_matrix *matrix) {
 }
 
 uint32_t ceni_blocks(uint64_t count, uint64_t each, uint32_t most) {
-    uint64_t blocks = count / each + (count % each ? 1 : 0);
+    uint64_t blocks = ceni_over(count, each);
     return blocks > most ? most : blocks ? (uint32_t)blocks : 1;
 }
 

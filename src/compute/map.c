@@ -219,7 +219,10 @@ cen_status cen_compute_copy(cen_device *device, const cen_matrix *x, const cen_m
     status = status ? status : ceni_check_matrix("copy", "x", x);
     status = status ? status : ceni_check_matrix("copy", "out", out);
     if (!status && (x->rows != out->rows || x->cols != out->cols || x->dtype != out->dtype)) {
-        status = ceni_fail(CEN_ERR_INVALID, "copy: out is not as large as x, or of another type");
+        status = ceni_fail(CEN_ERR_INVALID, "copy: out is %llu x %llu %s, x %llu x %llu %s",
+                           (unsigned long long)out->rows, (unsigned long long)out->cols,
+                           cen_dtype_name(out->dtype), (unsigned long long)x->rows,
+                           (unsigned long long)x->cols, cen_dtype_name(x->dtype));
     }
     status = status ? status : ceni_check_apart("copy", "out", out, "x", x, true);
     if (status || !x->rows || !x->cols || x->data == out->data) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "compute/check.h"
 #include "compute/compute.h"
 
 _Static_assert((int)CENI_ACT_NONE == CEN_ACTIVATION_NONE &&
@@ -59,8 +60,7 @@ static cen_status check_shapes(const cen_product *p) {
 /* C or residual: what is added to D has its shape and type, and is D or lies apart. */
 static cen_status check_addend(const cen_product *p, const cen_matrix *addend, const char *name) {
     const cen_matrix *d = &p->d;
-    uint64_t bytes;
-    cen_status status = ceni_matrix_check(addend, name, &bytes);
+    cen_status status = ceni_check_matrix("product", name, addend);
     if (status) {
         return status;
     }
@@ -76,30 +76,30 @@ static cen_status check_addend(const cen_product *p, const cen_matrix *addend, c
     return CEN_OK;
 }
 
-cen_status ceni_product_vector(cen_addr addr, cen_dtype dtype, uint64_t count, const char *name,
-                               const cen_matrix *d, const char *d_name) {
+cen_status ceni_product_vector(const char *call, const char *name, cen_addr addr, cen_dtype dtype,
+                               uint64_t count, const char *d_name, const cen_matrix *d) {
     const cen_matrix vector = {addr, 1, count, count, dtype};
-    uint64_t bytes;
-    cen_status status = addr ? ceni_matrix_check(&vector, name, &bytes) : CEN_OK;
+    cen_status status = addr ? ceni_check_matrix(call, name, &vector) : CEN_OK;
     if (!status && addr && ceni_matrix_overlap(&vector, d)) {
-        status = ceni_fail(CEN_ERR_INVALID, "%s overlaps %s", d_name, name);
+        status = ceni_fail(CEN_ERR_INVALID, "%s: %s overlaps %s", call, d_name, name);
     }
     return status;
 }
 
-cen_status ceni_product_bias(cen_addr bias, cen_dtype dtype, uint64_t count, const cen_matrix *d,
-                             const char *d_name) {
+cen_status ceni_product_bias(const char *call, cen_addr bias, cen_dtype dtype, uint64_t count,
+                             const char *d_name, const cen_matrix *d) {
     if (bias && dtype != CEN_FP32 && dtype != d->dtype) {
-        return ceni_fail(CEN_ERR_UNSUPPORTED, "bias is of %s; %s is of %s, and fp32 would do, too",
+        return ceni_fail(CEN_ERR_UNSUPPORTED,
+                         "%s: bias is of %s; %s is of %s, and fp32 would do, too", call,
                          cen_dtype_name(dtype), d_name, cen_dtype_name(d->dtype));
     }
-    return ceni_product_vector(bias, dtype, count, "bias", d, d_name);
+    return ceni_product_vector(call, "bias", bias, dtype, count, d_name, d);
 }
 
-cen_status ceni_product_activation(cen_activation activation) {
+cen_status ceni_product_activation(const char *call, cen_activation activation) {
     return (unsigned)activation <= CEN_ACTIVATION_GELU_TANH
                ? CEN_OK
-               : ceni_fail(CEN_ERR_INVALID, "activation %d is none of cen_activation",
+               : ceni_fail(CEN_ERR_INVALID, "%s: activation %d is none of cen_activation", call,
                            (int)activation);
 }
 
@@ -121,13 +121,15 @@ static cen_status check_added(const cen_product *p) {
         status = check_addend(p, &p->residual, "residual");
     }
     if (!status) {
-        status = ceni_product_bias(p->bias, p->bias_dtype, d->cols, d, "D");
+        status = ceni_product_bias("product", p->bias, p->bias_dtype, d->cols, "D", d);
     }
     if (!status) {
-        status = ceni_product_vector(p->row_scale, CEN_FP32, d->rows, "row_scale", d, "D");
+        status =
+            ceni_product_vector("product", "row_scale", p->row_scale, CEN_FP32, d->rows, "D", d);
     }
     if (!status) {
-        status = ceni_product_vector(p->col_scale, CEN_FP32, d->cols, "col_scale", d, "D");
+        status =
+            ceni_product_vector("product", "col_scale", p->col_scale, CEN_FP32, d->cols, "D", d);
     }
     return status;
 }
@@ -137,16 +139,15 @@ static cen_status check(const cen_product *p, ceni_product_task *task) {
         return ceni_fail(CEN_ERR_INVALID, "product: product is NULL");
     }
     if (p->size != sizeof *p) {
-        return ceni_fail(CEN_ERR_INVALID, "product: size is %zu, not sizeof(cen_product), %zu",
-                         p->size, sizeof *p);
+        return ceni_fail(CEN_ERR_INVALID, "product: product.size is %zu; %zu is expected", p->size,
+                         sizeof *p);
     }
-    uint64_t bytes;
-    cen_status status = ceni_matrix_check(&p->a, "A", &bytes);
-    status = status || p->b_codec ? status : ceni_matrix_check(&p->b, "B", &bytes);
-    status = status ? status : ceni_matrix_check(&p->d, "D", &bytes);
+    cen_status status = ceni_check_matrix("product", "A", &p->a);
+    status = status || p->b_codec ? status : ceni_check_matrix("product", "B", &p->b);
+    status = status ? status : ceni_check_matrix("product", "D", &p->d);
     status = status ? status : check_types(p);
     status = status ? status : check_shapes(p);
-    status = status ? status : ceni_product_activation(p->activation);
+    status = status ? status : ceni_product_activation("product", p->activation);
     status = status ? status : check_plain(p);
     status = status ? status : check_added(p);
     if (!status && ceni_matrix_overlap(&p->d, &p->a)) {

@@ -33,12 +33,15 @@ uint8_t ceni_product_weight_wide(const ceni_codec_job *weight);
  * scales are in args. */
 void ceni_product_widen(ceni_product_args *args);
 
-/* A vector of `count` elements that D, the named matrix, has to lie apart from; addr 0: none. */
-cen_status ceni_product_vector(cen_addr addr, cen_dtype dtype, uint64_t count, const char *name,
-                               const cen_matrix *d, const char *d_name);
-/* bias_dtype must be that of D or FP32. */
-cen_status ceni_product_bias(cen_addr bias, cen_dtype dtype, uint64_t count, const cen_matrix *d,
-                             const char *d_name);
-cen_status ceni_product_activation(cen_activation activation);
+/* Checks that products and convolutions share. `call` is "product" or "conv", with which failures
+ * begin; `d` is D, which they call `d_name`. */
+
+/* A vector of `count` elements that has to lie apart from D; addr 0: none. */
+cen_status ceni_product_vector(const char *call, const char *name, cen_addr addr, cen_dtype dtype,
+                               uint64_t count, const char *d_name, const cen_matrix *d);
+/* Its type must be that of D or FP32. */
+cen_status ceni_product_bias(const char *call, cen_addr bias, cen_dtype dtype, uint64_t count,
+                             const char *d_name, const cen_matrix *d);
+cen_status ceni_product_activation(const char *call, cen_activation activation);
 
 #endif

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "compute/check.h"
 #include "compute/compute.h"
 #include "compute/product.h"
 
@@ -15,8 +16,8 @@ static cen_status check_size(const cen_conv *conv) {
         return ceni_fail(CEN_ERR_INVALID, "conv: conv is NULL");
     }
     if (conv->size != sizeof *conv) {
-        return ceni_fail(CEN_ERR_INVALID, "conv: size is %zu, not sizeof(cen_conv), %zu",
-                         conv->size, sizeof *conv);
+        return ceni_fail(CEN_ERR_INVALID, "conv: conv.size is %zu; %zu is expected", conv->size,
+                         sizeof *conv);
     }
     return CEN_OK;
 }
@@ -69,13 +70,12 @@ static cen_status tensor(cen_addr data, cen_dtype dtype, const uint32_t sides[4]
     uint64_t rows = sides[0];
     bool fits = !__builtin_mul_overflow(rows, sides[1], &rows) &&
                 !__builtin_mul_overflow(rows, sides[2], &rows);
-    uint64_t bytes;
     *made = (cen_matrix){data, rows, sides[3], sides[3], dtype};
     if (!fits) {
         return ceni_fail(CEN_ERR_INVALID, "conv: %s of %u x %u x %u x %u has no addresses", name,
                          sides[0], sides[1], sides[2], sides[3]);
     }
-    return ceni_matrix_check(made, name, &bytes);
+    return ceni_check_matrix("conv", name, made);
 }
 
 typedef struct parts {
@@ -94,7 +94,8 @@ static cen_status check_apart(const cen_conv *c, const parts *t) {
         status = ceni_fail(CEN_ERR_INVALID, "conv: residual overlaps output and is not output");
     }
     return status ? status
-                  : ceni_product_bias(c->bias, c->bias_dtype, c->filters, &t->output, "output");
+                  : ceni_product_bias("conv", c->bias, c->bias_dtype, c->filters, "output",
+                                      &t->output);
 }
 
 static cen_status check_parts(const cen_conv *c, parts *t) {
@@ -117,7 +118,7 @@ static cen_status check_parts(const cen_conv *c, parts *t) {
     if (!status && c->residual) {
         status = tensor(c->residual, c->dtype, output, "residual", &t->residual);
     }
-    status = status ? status : ceni_product_activation(c->activation);
+    status = status ? status : ceni_product_activation("conv", c->activation);
     return status ? status : check_apart(c, t);
 }
 

@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/over.h"
+#include "compute/check.h"
 #include "dev/dev.h"
 
 static uint32_t tiles_of(uint32_t elements, uint32_t tile) {
-    return elements / tile + (elements % tile != 0);
+    return (uint32_t)ceni_over(elements, tile);
 }
 
 /* Blocks for tiles of `rows` x `cols`; 0: more than a grid has. */
@@ -248,16 +250,18 @@ size_t ceni_product_plan(const cen_device *device, const ceni_product_task *task
     return l.count;
 }
 
-static cen_status need_device(const cen_device *device) {
-    return device ? CEN_OK : ceni_fail(CEN_ERR_INVALID, "product: device is NULL");
+/* With which failures begin. */
+static const char *call_of(const ceni_product_task *task) {
+    return task->is_conv ? "conv" : "product";
 }
 
 cen_status ceni_product_list(cen_device *device, const ceni_product_task *task,
                              cen_product_kernel *kernels, size_t capacity, size_t *count) {
     cen_product_kernel all[CENI_PRODUCT_KERNELS_MAX];
-    cen_status status = need_device(device);
+    const char *call = call_of(task);
+    cen_status status = ceni_check_device(call, device);
     if (!status && (!count || (capacity && !kernels))) {
-        status = ceni_fail(CEN_ERR_INVALID, "product: %s is NULL", count ? "kernels" : "count");
+        status = ceni_fail(CEN_ERR_INVALID, "%s: %s is NULL", call, count ? "kernels" : "count");
     }
     if (status) {
         return status;
@@ -331,14 +335,15 @@ static cen_status launch_first(cen_device *device, const ceni_product_task *task
 cen_status ceni_product_launch(cen_device *device, const ceni_product_task *task,
                                cen_stream stream) {
     cen_product_kernel kernels[CENI_PRODUCT_KERNELS_MAX];
-    cen_status status = need_device(device);
+    const char *call = call_of(task);
+    cen_status status = ceni_check_device(call, device);
     if (status || !task->conv.product.m || !task->conv.product.n) {
         return status;
     }
     size_t count = ceni_product_plan(device, task, kernels);
     if (!count) {
-        return ceni_fail(CEN_ERR_UNSUPPORTED, "product: %u x %u is more than a grid has blocks for",
-                         task->conv.product.m, task->conv.product.n);
+        return ceni_fail(CEN_ERR_UNSUPPORTED, "%s: %u x %u is more than a grid has blocks for",
+                         call, task->conv.product.m, task->conv.product.n);
     }
     if (!task->kernel) {
         return launch_first(device, task, kernels, count, stream);
@@ -349,6 +354,6 @@ cen_status ceni_product_launch(cen_device *device, const ceni_product_task *task
         }
     }
     return ceni_fail(CEN_ERR_NOT_FOUND,
-                     "product: '%.64s' is no kernel that does this product on %s:%d", task->kernel,
-                     device->backend->name, device->ordinal);
+                     "%s: '%.64s' is no kernel that does this %s on %s:%d; cen_%s_list names them",
+                     call, task->kernel, call, device->backend->name, device->ordinal, call);
 }

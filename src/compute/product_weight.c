@@ -3,6 +3,7 @@
 #include "compute/product.h"
 
 #include "base/log.h"
+#include "base/over.h"
 
 static cen_status check_format(const cen_product *p) {
     cen_codec_format format = p->b_codec->format;
@@ -29,7 +30,7 @@ static cen_status check_format(const cen_product *p) {
 
 /* The parts that a job has, with their bytes. */
 static cen_status check_apart(const cen_product *p, const ceni_codec_job *w) {
-    uint64_t rows = (w->rows + w->unit_rows - 1) / w->unit_rows, units = rows * w->units_across;
+    uint64_t rows = ceni_over(w->rows, w->unit_rows), units = rows * w->units_across;
     uint64_t scales = w->flags & CENI_CODEC_SCALED ? units : 0;
     uint64_t zeros = w->flags & CENI_CODEC_ASYMMETRIC ? units : 0;
     const struct {
@@ -41,8 +42,8 @@ static cen_status check_apart(const cen_product *p, const ceni_codec_job *w) {
                  {"b_parts.metadata", w->metadata, w->rows * w->metadata_pitch}};
     cen_status status = CEN_OK;
     for (size_t i = 0; !status && i < sizeof parts / sizeof *parts; i++) {
-        status = parts[i].bytes ? ceni_product_vector(parts[i].addr, CEN_UINT8, parts[i].bytes,
-                                                      parts[i].name, &p->d, "product: D")
+        status = parts[i].bytes ? ceni_product_vector("product", parts[i].name, parts[i].addr,
+                                                      CEN_UINT8, parts[i].bytes, "D", &p->d)
                                 : CEN_OK;
     }
     return status;

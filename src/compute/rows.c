@@ -176,7 +176,8 @@ static cen_status check_norm(const cen_layer_norm *n) {
         }
     }
     if (!status && !(n->epsilon >= 0 && n->epsilon < INFINITY)) {
-        return ceni_fail(CEN_ERR_INVALID, "%s: epsilon is %g", call, (double)n->epsilon);
+        return ceni_fail(CEN_ERR_INVALID, "%s: epsilon is %g; it is finite, and at least 0", call,
+                         (double)n->epsilon);
     }
     if (!status && x->rows && !x->cols) {
         return ceni_fail(CEN_ERR_INVALID, "%s: x has rows without columns", call);

@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MIB ((uint64_t)1 << 20)
-
 bool ceni_gpu_failed(ceni_gpu *gpu, const char *level, const char *figure, cen_status status) {
     if (!status) {
         return false;
@@ -119,16 +117,16 @@ static void put_capacities(ceni_gpu *gpu) {
 /* As much as is wanted of what is free: at most half. */
 static cen_status take_memory(ceni_gpu *gpu) {
     uint64_t free_bytes = 0, g = gpu->props.granularity;
-    uint64_t wanted = gpu->quick ? 12 * MIB : 3072 * MIB;
+    uint64_t wanted = gpu->quick ? 12 * CENI_MIB : 3072 * CENI_MIB;
     cen_status status = ceni_dev_obtainable(gpu->device, &free_bytes);
     if (status) {
         return status;
     }
     wanted = wanted > free_bytes / 2 ? free_bytes / 2 : wanted;
     wanted = wanted / g * g;
-    if (wanted < 4 * MIB) {
+    if (wanted < 4 * CENI_MIB) {
         return ceni_fail(CEN_ERR_DEVICE_MEMORY, "%llu MiB are free; 8 are needed",
-                         (unsigned long long)(free_bytes / MIB));
+                         (unsigned long long)(free_bytes / CENI_MIB));
     }
     status = ceni_dev_segment_alloc(gpu->device, wanted, &gpu->memory);
     if (!status) {
@@ -152,7 +150,7 @@ static cen_status begin(ceni_gpu *gpu) {
     status = status ? status : cen_fill_async(d, gpu->memory, 0, gpu->memory_bytes, gpu->stream);
     status = status ? status : cen_pinned_alloc(d, out_bytes, &result);
     gpu->result = result;
-    uint64_t staged = gpu->quick ? 4 * MIB : 256 * MIB;
+    uint64_t staged = gpu->quick ? 4 * CENI_MIB : 256 * CENI_MIB;
     staged = staged > gpu->memory_bytes / 2 ? gpu->memory_bytes / 2 : staged;
     status = status ? status : cen_pinned_alloc(d, staged, &staging);
     gpu->staging = staging;

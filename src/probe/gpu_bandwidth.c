@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#define KIB ((uint64_t)1 << 10)
-
 /* Enough threads to hide the latencies, few enough that all of them have room at once: a second
  * wave of blocks would leave most of the device idle. */
 enum { BLOCKS = 2, THREADS = 512 };
@@ -46,8 +44,8 @@ static void measure_accesses(ceni_gpu *gpu, const char *level, uint64_t bytes) {
 /* Each multiprocessor on its own. */
 static void measure_inside(ceni_gpu *gpu) {
     enum { OPERANDS = 4 }; /* of an FMA: three are read, one is written */
-    uint64_t rounds, l1_bytes = 32 * KIB;
-    uint32_t shared_bytes = 32 * KIB;
+    uint64_t rounds, l1_bytes = 32 * CENI_KIB;
+    uint32_t shared_bytes = 32 * CENI_KIB;
     const cen_launch shape = ceni_gpu_shape(gpu, BLOCKS, THREADS, 0),
                      with_shared = ceni_gpu_shape(gpu, BLOCKS, THREADS, shared_bytes);
     double threads = (double)shape.grid[0] * THREADS, blocks = shape.grid[0];

@@ -6,9 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KIB ((uint64_t)1 << 10)
-#define MIB ((uint64_t)1 << 20)
-
 enum { SIZES = 64 };
 
 /* Latency of each access, in both measures. */
@@ -87,8 +84,8 @@ static void measure_l1(ceni_gpu *gpu) {
     uint64_t sizes[SIZES], ends[1] = {0};
     cen_probe_step steps[SIZES];
     latency l;
-    size_t count =
-        ceni_chain_sizes(4 * KIB, gpu->quick ? 64 * KIB : 512 * KIB, CENI_GPU_LINE, sizes, SIZES);
+    size_t count = ceni_chain_sizes(4 * CENI_KIB, gpu->quick ? 64 * CENI_KIB : 512 * CENI_KIB,
+                                    CENI_GPU_LINE, sizes, SIZES);
     for (size_t i = 0; i < count; i++) {
         if (ceni_gpu_failed(gpu, CEN_LEVEL_L1, "latency", chase(gpu, "cen_chase", sizes[i], &l))) {
             return;
@@ -102,7 +99,7 @@ static void measure_l1(ceni_gpu *gpu) {
     if (!ceni_steps_find(steps, count, ends, 1)) {
         ceni_draft_skip(gpu->draft, CEN_LEVEL_L1,
                         "capacity: the latencies do not rise up to %llu KiB",
-                        (unsigned long long)(sizes[count - 1] / KIB));
+                        (unsigned long long)(sizes[count - 1] / CENI_KIB));
     } else if (row) {
         row->unit_bytes = ends[0];
         row->capacity_bytes = ends[0] * gpu->multiprocessors;
@@ -114,8 +111,8 @@ static void measure_l2(ceni_gpu *gpu) {
     uint64_t sizes[SIZES], l2 = gpu->limits.l2_bytes;
     uint64_t most = gpu->staging_bytes < gpu->memory_bytes ? gpu->staging_bytes : gpu->memory_bytes;
     latency l;
-    size_t count =
-        ceni_chain_sizes(gpu->quick ? 256 * KIB : 1 * MIB, most, CENI_GPU_LINE, sizes, SIZES);
+    size_t count = ceni_chain_sizes(gpu->quick ? 256 * CENI_KIB : 1 * CENI_MIB, most, CENI_GPU_LINE,
+                                    sizes, SIZES);
     for (size_t i = 0; i < count; i++) {
         if (ceni_gpu_failed(gpu, CEN_LEVEL_L2, "latency by size",
                             chase(gpu, "cen_chase_l2", sizes[i], &l))) {
@@ -158,19 +155,12 @@ static size_t find_gap(const double *sorted, size_t n) {
     return at && far >= 1.2 * near && widest >= 0.5 * (far - near) ? at : 0;
 }
 
-/* Lines of a cache in two halves are near to a multiprocessor, or far from it. */
-static void measure_far(ceni_gpu *gpu) {
-    enum { LINES = CENI_GPU_OUT_WORDS };
-    static const char far[] = "L2 far";
+enum { LINES = CENI_GPU_OUT_WORDS };
+
+/* The cycles of an access to each of LINES lines that lie far apart, on its own. */
+static cen_status time_lines(ceni_gpu *gpu, double cycles[LINES]) {
     uint64_t stride = 4096 + CENI_GPU_LINE, count = LINES, steps = gpu->quick ? 64 : 1024;
     void *args[] = {&gpu->memory, &stride, &count, &steps, &gpu->out};
-    double cycles[LINES];
-    const cen_probe_level *l2 = ceni_draft_level(gpu->draft, CEN_LEVEL_L2);
-    if (!l2 || l2->latency_ns <= 0) {
-        ceni_draft_skip(gpu->draft, far, "the latency of L2 could not be measured");
-        return;
-    }
-    double ns_a_cycle = l2->latency_ns / l2->latency_cycles;
     memset(gpu->staging, 0, LINES * stride);
     for (uint64_t i = 0; i < LINES; i++) {
         cen_addr at = gpu->memory + i * stride;
@@ -181,11 +171,35 @@ static void measure_far(ceni_gpu *gpu) {
     if (!status) {
         status = ceni_gpu_launch(gpu, "cen_chase_lines", alone, args, 5, LINES);
     }
-    if (ceni_gpu_failed(gpu, far, "latency of single lines", status)) {
+    for (size_t i = 0; i < LINES && !status; i++) {
+        cycles[i] = (double)gpu->result[i] / (double)steps;
+    }
+    return status;
+}
+
+/* The latency of lines [from, to) of the sorted ones: samples from the lowest to the highest. */
+static void put_group(const ceni_gpu *gpu, const char *level, const double *sorted, size_t from,
+                      size_t to, double ns_a_cycle) {
+    ceni_samples ns = {{0}, 0};
+    for (size_t i = 0; i < CENI_SAMPLES; i++) {
+        size_t line = from + i * (to - 1 - from) / (CENI_SAMPLES - 1);
+        ceni_samples_add(&ns, sorted[line] * ns_a_cycle);
+    }
+    ceni_draft_latency(gpu->draft, level, &ns, sorted[from + (to - from) / 2]);
+}
+
+/* Lines of a cache in two halves are near to a multiprocessor, or far from it. */
+static void measure_far(ceni_gpu *gpu) {
+    static const char far[] = "L2 far";
+    double cycles[LINES];
+    const cen_probe_level *l2 = ceni_draft_level(gpu->draft, CEN_LEVEL_L2);
+    if (!l2 || l2->latency_ns <= 0 || l2->latency_cycles <= 0) {
+        ceni_draft_skip(gpu->draft, far, "the latency of L2 could not be measured");
         return;
     }
-    for (size_t i = 0; i < LINES; i++) {
-        cycles[i] = (double)gpu->result[i] / (double)steps;
+    double ns_a_cycle = l2->latency_ns / l2->latency_cycles;
+    if (ceni_gpu_failed(gpu, far, "latency of single lines", time_lines(gpu, cycles))) {
+        return;
     }
     qsort(cycles, LINES, sizeof *cycles, by_value);
     size_t gap = find_gap(cycles, LINES);
@@ -196,20 +210,13 @@ static void measure_far(ceni_gpu *gpu) {
             cycles[LINES / 20], cycles[LINES - LINES / 20]);
         return;
     }
-    ceni_samples near_ns = {{0}, 0}, far_ns = {{0}, 0};
-    for (size_t i = 0; i < CENI_SAMPLES; i++) { /* from each group's lowest to its highest */
-        size_t n = i * (gap - 1) / (CENI_SAMPLES - 1);
-        size_t f = gap + i * (LINES - 1 - gap) / (CENI_SAMPLES - 1);
-        ceni_samples_add(&near_ns, cycles[n] * ns_a_cycle);
-        ceni_samples_add(&far_ns, cycles[f] * ns_a_cycle);
-    }
-    ceni_draft_latency(gpu->draft, CEN_LEVEL_L2, &near_ns, cycles[gap / 2]);
-    ceni_draft_latency(gpu->draft, far, &far_ns, cycles[gap + (LINES - gap) / 2]);
+    put_group(gpu, CEN_LEVEL_L2, cycles, 0, gap, ns_a_cycle);
+    put_group(gpu, far, cycles, gap, LINES, ns_a_cycle);
 }
 
 /* Across the link: the chain is in the host's memory. */
 static void measure_link(ceni_gpu *gpu) {
-    uint64_t bytes = 256 * KIB;
+    uint64_t bytes = 256 * CENI_KIB;
     latency l;
     cen_addr base = (cen_addr)(uintptr_t)gpu->staging;
     ceni_chain_make(gpu->staging, base, bytes / CENI_GPU_LINE, CENI_GPU_LINE, bytes);

@@ -10,9 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define KIB ((uint64_t)1 << 10)
-#define MIB ((uint64_t)1 << 20)
-
 enum direction { TO_DEVICE, TO_HOST, BOTH, DIRECTIONS };
 static const char *const names[DIRECTIONS] = {"H2D", "D2H", "both"};
 
@@ -67,11 +64,11 @@ static bool measure_kind(ceni_gpu *gpu, const char *kind, cen_addr host, uint64_
     for (int way = TO_DEVICE; way < (both ? DIRECTIONS : BOTH); way++) {
         c.direction = (enum direction)way;
         snprintf(access, sizeof access, "%s %s", names[way], kind);
-        uint64_t most = gpu->quick ? 256 * KIB : 64 * MIB;
+        uint64_t most = gpu->quick ? 256 * CENI_KIB : 64 * CENI_MIB;
         most = most > host_bytes / 2 ? host_bytes / 2 : most;
-        for (c.chunk = 4 * KIB; c.chunk <= most; c.chunk *= 4) {
+        for (c.chunk = 4 * CENI_KIB; c.chunk <= most; c.chunk *= 4) {
             ceni_samples samples = {{0}, 0};
-            uint64_t least = gpu->quick ? 64 * KIB : 4 * MIB;
+            uint64_t least = gpu->quick ? 64 * CENI_KIB : 4 * CENI_MIB;
             c.total = c.chunk * 2 < least ? least : c.chunk * 2;
             double gbps = 0;
             cen_status status = copy_once(gpu, &c, &gbps); /* the first is slower */
@@ -117,7 +114,7 @@ static void measure_registered(ceni_gpu *gpu, char *host, uint64_t bytes) {
 }
 
 void ceni_gpu_link(ceni_gpu *gpu) {
-    uint64_t bytes = gpu->staging_bytes > 128 * MIB ? 128 * MIB : gpu->staging_bytes;
+    uint64_t bytes = gpu->staging_bytes > 128 * CENI_MIB ? 128 * CENI_MIB : gpu->staging_bytes;
     cen_addr pinned = (cen_addr)(uintptr_t)gpu->staging;
     put_peak(gpu);
     if (!measure_kind(gpu, "pinned", pinned, gpu->staging_bytes, true)) {
@@ -187,7 +184,8 @@ static cen_status measure_exchange(ceni_gpu *gpu, const pair *p, size_t number, 
 
 /* A kernel here follows a chain that lies there; the nearest peer's counts. */
 static cen_status measure_latency(ceni_gpu *gpu, const pair *p) {
-    uint64_t bytes = MIB, lines = bytes / CENI_GPU_LINE, steps = gpu->quick ? 1 << 11 : 1 << 14;
+    uint64_t bytes = CENI_MIB, lines = bytes / CENI_GPU_LINE,
+             steps = gpu->quick ? 1 << 11 : 1 << 14;
     void *args[] = {(void *)&p->memory, &bytes, (void *)&p->memory, &steps, &gpu->out};
     const cen_launch alone = {{1, 1, 1}, {32, 1, 1}, 0};
     ceni_samples ns = {{0}, 0}, cycles = {{0}, 0};
@@ -211,12 +209,12 @@ static cen_status measure_latency(ceni_gpu *gpu, const pair *p) {
 }
 
 static cen_status measure_pair(ceni_gpu *gpu, size_t number, pair *p) {
-    uint64_t free_bytes = 0, wanted = gpu->quick ? 4 * MIB : 512 * MIB;
+    uint64_t free_bytes = 0, wanted = gpu->quick ? 4 * CENI_MIB : 512 * CENI_MIB;
     cen_status status = ceni_dev_obtainable(p->peer, &free_bytes);
     wanted = wanted > free_bytes / 2 ? free_bytes / 2 : wanted;
     wanted = wanted > gpu->memory_bytes ? gpu->memory_bytes : wanted;
-    p->half = wanted / 2 / (64 * KIB) * (64 * KIB);
-    if (!status && p->half < MIB) {
+    p->half = wanted / 2 / (64 * CENI_KIB) * (64 * CENI_KIB);
+    if (!status && p->half < CENI_MIB) {
         return ceni_fail(CEN_ERR_DEVICE_MEMORY, "device %zu has too little free memory", number);
     }
     status = status ? status : ceni_dev_segment_alloc(p->peer, 2 * p->half, &p->memory);

@@ -8,9 +8,6 @@
 
 #include <string.h>
 
-#define KIB ((uint64_t)1 << 10)
-#define MIB ((uint64_t)1 << 20)
-
 static const char level[] = CEN_LEVEL_UNIFIED;
 
 typedef struct managed {
@@ -25,7 +22,7 @@ static const char *const names[WAYS] = {"to device by fault", "to host by fault"
 /* A byte of each page of the host's, so that all of it is there. */
 static void touch(const managed *m) {
     volatile char *at = (char *)(uintptr_t)m->addr;
-    for (uint64_t i = 0; i < m->bytes; i += 4 * KIB) {
+    for (uint64_t i = 0; i < m->bytes; i += 4 * CENI_KIB) {
         at[i] = (char)(at[i] + 1);
     }
 }
@@ -71,7 +68,7 @@ static cen_status travel(ceni_gpu *gpu, const managed *m, ceni_samples *gbps) {
 
 /* A chain with a line in each so many bytes, each of which is a fault of its own. */
 static cen_status measure_latency(ceni_gpu *gpu, const managed *m) {
-    uint64_t apart = gpu->quick ? 64 * KIB : 2 * MIB, bytes = m->bytes;
+    uint64_t apart = gpu->quick ? 64 * CENI_KIB : 2 * CENI_MIB, bytes = m->bytes;
     uint64_t lines = bytes / apart / CENI_CHASE_BATCH * CENI_CHASE_BATCH;
     void *args[] = {(void *)&m->addr, &bytes, (void *)&m->addr, &lines, &gpu->out};
     const cen_launch alone = {{1, 1, 1}, {32, 1, 1}, 0};
@@ -93,9 +90,10 @@ static cen_status measure_latency(ceni_gpu *gpu, const managed *m) {
 }
 
 static cen_status take(ceni_gpu *gpu, managed *m) {
-    uint64_t free_bytes = 0, wanted = gpu->quick ? 2 * MIB : 256 * MIB;
+    uint64_t free_bytes = 0, wanted = gpu->quick ? 2 * CENI_MIB : 256 * CENI_MIB;
     cen_status status = ceni_dev_obtainable(gpu->device, &free_bytes);
-    m->bytes = (wanted > free_bytes / 4 ? free_bytes / 4 : wanted) / (2 * MIB) * (2 * MIB);
+    m->bytes =
+        (wanted > free_bytes / 4 ? free_bytes / 4 : wanted) / (2 * CENI_MIB) * (2 * CENI_MIB);
     if (!status && !m->bytes) {
         return ceni_fail(CEN_ERR_DEVICE_MEMORY, "too little memory is free");
     }

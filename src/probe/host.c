@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MIB ((uint64_t)1 << 20)
-
 static uint64_t largest_cache(const ceni_host_system *s) {
     uint64_t most = 0;
     for (uint32_t i = 0; i < s->cache_count; i++) {
@@ -23,8 +21,8 @@ static uint64_t largest_cache(const ceni_host_system *s) {
  * are so large that it takes more. */
 static uint64_t most_used(const ceni_host *host) {
     uint64_t caches = largest_cache(&host->system), free_part = host->system.free_bytes / 4;
-    uint64_t most = 2 * caches > 1024 * MIB ? 2 * caches : 1024 * MIB;
-    most = host->options->quick ? 64 * MIB : most;
+    uint64_t most = 2 * caches > 1024 * CENI_MIB ? 2 * caches : 1024 * CENI_MIB;
+    most = host->options->quick ? 64 * CENI_MIB : most;
     return most < free_part ? most : free_part;
 }
 
@@ -32,9 +30,9 @@ static uint64_t most_used(const ceni_host *host) {
  * that may be used. */
 static uint64_t choose_dram(const ceni_host *host) {
     uint64_t caches = largest_cache(&host->system), most = most_used(host);
-    uint64_t wanted = 4 * caches > 256 * MIB ? 4 * caches : 256 * MIB;
-    wanted = wanted > most ? most / MIB * MIB : wanted;
-    return wanted >= 2 * caches && wanted >= 16 * MIB ? wanted : 0;
+    uint64_t wanted = 4 * caches > 256 * CENI_MIB ? 4 * caches : 256 * CENI_MIB;
+    wanted = wanted > most ? most / CENI_MIB * CENI_MIB : wanted;
+    return wanted >= 2 * caches && wanted >= 16 * CENI_MIB ? wanted : 0;
 }
 
 /* ---- latency ---- */
@@ -100,7 +98,7 @@ static void find_caches(ceni_host *host) {
 void ceni_host_latencies(ceni_host *host) {
     enum { SIZES = 64 };
     const ceni_host_system *s = &host->system;
-    uint64_t sizes[SIZES], dram = host->dram_bytes ? host->dram_bytes : 4 * MIB;
+    uint64_t sizes[SIZES], dram = host->dram_bytes ? host->dram_bytes : 4 * CENI_MIB;
     ceni_host_memory memory = {0};
     int error = ceni_host_memory_take(&memory, dram, -1);
     if (error) {
@@ -110,7 +108,7 @@ void ceni_host_latencies(ceni_host *host) {
     }
     memset(memory.data, 0, memory.bytes);
     host->draft->device.page_bytes = ceni_host_memory_page(&memory);
-    uint64_t to = host->options->quick && dram > 4 * MIB ? 4 * MIB : dram;
+    uint64_t to = host->options->quick && dram > 4 * CENI_MIB ? 4 * CENI_MIB : dram;
     size_t count = ceni_chain_sizes(4096, to, CENI_HOST_LINE, sizes, SIZES);
     for (size_t i = 0; i < count; i++) {
         ceni_samples ns = measure_chain(host, &memory, sizes[i]);
@@ -204,8 +202,8 @@ cen_status ceni_probe_host(const ceni_host_probe *options, ceni_draft *draft) {
         ceni_draft_skip(draft, CEN_LEVEL_DRAM,
                         "latency and bandwidth: a working set of twice the caches takes %llu MiB, "
                         "and this run may use %llu MiB",
-                        (unsigned long long)(2 * largest_cache(&host.system) / MIB),
-                        (unsigned long long)(most_used(&host) / MIB));
+                        (unsigned long long)(2 * largest_cache(&host.system) / CENI_MIB),
+                        (unsigned long long)(most_used(&host) / CENI_MIB));
     }
     ceni_host_arithmetic(&host);
     ceni_host_latencies(&host);

@@ -10,6 +10,9 @@
 #include "cenote/probe.h"
 #include "cenote/profile.h"
 
+#define CENI_KIB ((uint64_t)1 << 10)
+#define CENI_MIB ((uint64_t)1 << 20)
+
 /* How often each figure is measured. */
 enum { CENI_SAMPLES = 5 };
 

@@ -332,7 +332,7 @@ static void refuses(void **state) {
     cen_matrix batch = {address(data), 2, 3, 3, CEN_FP32};
     OK(cen_calibration_create(CEN_CHANNELS_ROWS, 2, &c));
     FAILS(CEN_ERR_INVALID, cen_calibration_add_async(NULL, c, 8, &batch, 0));
-    assert_logged("device is NULL");
+    assert_logged("cen_calibration_add_async: device is NULL");
     FAILS(CEN_ERR_INVALID, cen_calibration_add_async(f->device, c, 12, &batch, 0));
     assert_logged("state is 0xc");
     batch.rows = 1;
@@ -340,7 +340,7 @@ static void refuses(void **state) {
     assert_logged("batch has 1 channels, the calibration 2");
     batch.dtype = CEN_INT8;
     FAILS(CEN_ERR_INVALID, cen_calibration_add(c, &batch));
-    assert_logged("batch is of int8");
+    assert_logged("cen_calibration_add: batch is of int8");
     batch = (cen_matrix){0, 2, 0, 0, CEN_FP32};
     OK(cen_calibration_add_async(f->device, c, 8, &batch, 0)); /* nothing to count, nothing done */
     OK(cen_calibration_add(c, &batch));

@@ -275,17 +275,17 @@ SPOIL(no_kernel, c->kernel = "cen_product_naive")
 SPOIL(too_many, c->images = c->height = c->width = c->channels = 1u << 29)
 
 static const refusal refusals[] = {
-    {"conv: size is 4", CEN_ERR_INVALID, no_size},
+    {"conv: conv.size is 4; ", CEN_ERR_INVALID, no_size},
     {"conv: of int8", CEN_ERR_UNSUPPORTED, bad_type},
-    {"input has no memory", CEN_ERR_INVALID, no_input},
-    {"weight lies at", CEN_ERR_INVALID, odd_weight},
-    {"output overlaps input", CEN_ERR_INVALID, input_in_output},
-    {"output overlaps weight", CEN_ERR_INVALID, weight_in_output},
-    {"residual overlaps output", CEN_ERR_INVALID, residual_in_output},
-    {"output overlaps bias", CEN_ERR_INVALID, bias_in_output},
-    {"bias is of fp16", CEN_ERR_UNSUPPORTED, bias_type},
-    {"activation 4 is none", CEN_ERR_INVALID, no_activation},
-    {"'cen_product_naive' is no kernel", CEN_ERR_NOT_FOUND, no_kernel},
+    {"conv: input has no memory", CEN_ERR_INVALID, no_input},
+    {"conv: weight lies at", CEN_ERR_INVALID, odd_weight},
+    {"conv: output overlaps input", CEN_ERR_INVALID, input_in_output},
+    {"conv: output overlaps weight", CEN_ERR_INVALID, weight_in_output},
+    {"conv: residual overlaps output", CEN_ERR_INVALID, residual_in_output},
+    {"conv: output overlaps bias", CEN_ERR_INVALID, bias_in_output},
+    {"conv: bias is of fp16", CEN_ERR_UNSUPPORTED, bias_type},
+    {"conv: activation 4 is none", CEN_ERR_INVALID, no_activation},
+    {"conv: 'cen_product_naive' is no kernel", CEN_ERR_NOT_FOUND, no_kernel},
     {"has no addresses", CEN_ERR_INVALID, too_many},
 };
 

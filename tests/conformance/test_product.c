@@ -256,27 +256,27 @@ SPOIL(too_long, p->a.cols = p->a.stride = p->b.rows = UINT64_C(1) << 31)
 SPOIL(no_addresses, p->a.stride = UINT64_MAX)
 
 static const refusal refusals[] = {
-    {"product: size is 8", CEN_ERR_INVALID, no_size},
-    {"A has elements of type ?", CEN_ERR_INVALID, no_type},
-    {"B has rows of 24 elements, 23 apart", CEN_ERR_INVALID, short_rows},
-    {"D has no memory", CEN_ERR_INVALID, no_memory},
-    {"A lies at", CEN_ERR_INVALID, odd_address},
-    {"no kernel makes fp32 of fp32 and int32", CEN_ERR_UNSUPPORTED, mixed_types},
-    {"no kernel makes int32 of fp32 and fp32", CEN_ERR_UNSUPPORTED, no_combination},
-    {"op(A) is 32 x 16, but op(B) 32 x 24", CEN_ERR_INVALID, unlike_depths},
-    {"D is 15 x 24; op(A) op(B) is 16 x 24", CEN_ERR_INVALID, unlike_result},
-    {"C is 16 x 23 fp32, D 16 x 24 fp32", CEN_ERR_INVALID, unlike_c},
-    {"C overlaps D and is not D", CEN_ERR_INVALID, c_beside_d},
-    {"residual is 16 x 24 int32", CEN_ERR_INVALID, residual_type},
-    {"D overlaps A", CEN_ERR_INVALID, d_in_a},
-    {"D overlaps B", CEN_ERR_INVALID, d_in_b},
-    {"bias is of bf16", CEN_ERR_UNSUPPORTED, bias_type},
-    {"D overlaps bias", CEN_ERR_INVALID, bias_in_d},
-    {"bias lies at 0x1001", CEN_ERR_INVALID, odd_bias},
-    {"D overlaps col_scale", CEN_ERR_INVALID, scale_in_d},
-    {"activation 9 is none", CEN_ERR_INVALID, no_activation},
+    {"product: product.size is 8; ", CEN_ERR_INVALID, no_size},
+    {"product: A has elements of type ?", CEN_ERR_INVALID, no_type},
+    {"product: B has rows of 24 elements, 23 apart", CEN_ERR_INVALID, short_rows},
+    {"product: D has no memory", CEN_ERR_INVALID, no_memory},
+    {"product: A lies at", CEN_ERR_INVALID, odd_address},
+    {"product: no kernel makes fp32 of fp32 and int32", CEN_ERR_UNSUPPORTED, mixed_types},
+    {"product: no kernel makes int32 of fp32 and fp32", CEN_ERR_UNSUPPORTED, no_combination},
+    {"product: op(A) is 32 x 16, but op(B) 32 x 24", CEN_ERR_INVALID, unlike_depths},
+    {"product: D is 15 x 24; op(A) op(B) is 16 x 24", CEN_ERR_INVALID, unlike_result},
+    {"product: C is 16 x 23 fp32, D 16 x 24 fp32", CEN_ERR_INVALID, unlike_c},
+    {"product: C overlaps D and is not D", CEN_ERR_INVALID, c_beside_d},
+    {"product: residual is 16 x 24 int32", CEN_ERR_INVALID, residual_type},
+    {"product: D overlaps A", CEN_ERR_INVALID, d_in_a},
+    {"product: D overlaps B", CEN_ERR_INVALID, d_in_b},
+    {"product: bias is of bf16", CEN_ERR_UNSUPPORTED, bias_type},
+    {"product: D overlaps bias", CEN_ERR_INVALID, bias_in_d},
+    {"product: bias lies at 0x1001", CEN_ERR_INVALID, odd_bias},
+    {"product: D overlaps col_scale", CEN_ERR_INVALID, scale_in_d},
+    {"product: activation 9 is none", CEN_ERR_INVALID, no_activation},
     {"dimensions are less than 2^31", CEN_ERR_UNSUPPORTED, too_long},
-    {"A of 16 x 32 fp32", CEN_ERR_INVALID, no_addresses},
+    {"product: A of 16 x 32 fp32", CEN_ERR_INVALID, no_addresses},
 };
 
 static void bad_products_are_refused(void **state) {
@@ -299,7 +299,7 @@ static void bad_products_are_refused(void **state) {
     FAILS(CEN_ERR_INVALID, cen_product_run(d, NULL, 0));
     assert_logged("product is NULL");
     FAILS(CEN_ERR_INVALID, cen_product_run(NULL, &good, 0));
-    assert_logged("device is NULL");
+    assert_logged("product: device is NULL");
     FAILS(CEN_ERR_INVALID, cen_product_list(d, &good, NULL, 0, NULL));
     assert_logged("count is NULL");
     read_back(&a, &o.d, "after refusals");

@@ -121,9 +121,12 @@ static cen_status check_swizzle(const char *call, const cen_banks_tile *t) {
 }
 
 static cen_status check_tile(const char *call, const cen_banks_tile *t) {
-    if (!t || t->size != sizeof *t) {
-        return ceni_fail(CEN_ERR_INVALID, t ? "%s: tile->size is not set" : "%s: tile is NULL",
-                         call);
+    if (!t) {
+        return ceni_fail(CEN_ERR_INVALID, "%s: tile is NULL", call);
+    }
+    if (t->size != sizeof *t) {
+        return ceni_fail(CEN_ERR_INVALID, "%s: tile.size is %zu; %zu is expected", call, t->size,
+                         sizeof *t);
     }
     if (!t->rows || !t->cols) {
         return ceni_fail(CEN_ERR_INVALID, "%s: the tile has no %s", call,

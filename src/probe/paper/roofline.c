@@ -16,12 +16,17 @@ static bool is_amount(double n) {
 }
 
 static cen_status check(const cen_work *w) {
-    if (!w || w->size != sizeof *w) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_roofline_judge: %s",
-                         w ? "work->size is not set" : "work is NULL");
+    if (!w) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_roofline_judge: work is NULL");
+    }
+    if (w->size != sizeof *w) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_roofline_judge: work.size is %zu; %zu is expected",
+                         w->size, sizeof *w);
     }
     if (!is_amount(w->flops) || !is_amount(w->peak_flops)) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_roofline_judge: flops is %g, peak_flops %g",
+        return ceni_fail(CEN_ERR_INVALID,
+                         "cen_roofline_judge: flops is %g, peak_flops %g; they are finite, and at "
+                         "least 0",
                          w->flops, w->peak_flops);
     }
     if (!w->traffic || !w->traffic_count || w->traffic_count > CEN_ROOFLINE_LEVELS) {
@@ -34,7 +39,9 @@ static cen_status check(const cen_work *w) {
         if (!is_amount(t->bytes) || t->bytes <= 0 || !is_amount(t->bandwidth) ||
             !is_amount(t->latency_seconds)) {
             return ceni_fail(CEN_ERR_INVALID,
-                             "cen_roofline_judge: traffic[%zu]: %g bytes, %g a second, latency %g",
+                             "cen_roofline_judge: traffic[%zu]: bytes is %g, bandwidth %g, "
+                             "latency_seconds %g; they are finite, bytes over 0, the others at "
+                             "least 0",
                              i, t->bytes, t->bandwidth, t->latency_seconds);
         }
     }

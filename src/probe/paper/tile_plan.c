@@ -146,12 +146,19 @@ static void put_plans(const ceni_tile *t, whole *w) {
 }
 
 static cen_status check(const cen_tile_request *r) {
-    if (!r || r->size != sizeof *r) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_tile_make: %s",
-                         r ? "request->size is not set" : "request is NULL");
+    if (!r) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_tile_make: request is NULL");
+    }
+    if (r->size != sizeof *r) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_tile_make: request.size is %zu; %zu is expected",
+                         r->size, sizeof *r);
     }
     if (!r->m || !r->n || !r->k || r->m > INT32_MAX || r->n > INT32_MAX || r->k > INT32_MAX) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_tile_make: m, n and k are from 1 to 2147483647");
+        return ceni_fail(CEN_ERR_INVALID,
+                         "cen_tile_make: m, n and k are %llu, %llu and %llu; they are from 1 to "
+                         "2147483647",
+                         (unsigned long long)r->m, (unsigned long long)r->n,
+                         (unsigned long long)r->k);
     }
     if (!ceni_multiplied_bytes(r->type)) {
         return ceni_fail(
@@ -170,8 +177,10 @@ static cen_status check(const cen_tile_request *r) {
     }
     if (!(r->peak_flops >= 0) || !(r->bandwidth >= 0) || isinf(r->peak_flops) ||
         isinf(r->bandwidth)) {
-        return ceni_fail(CEN_ERR_INVALID, "cen_tile_make: peak_flops is %g, bandwidth %g",
-                         r->peak_flops, r->bandwidth);
+        return ceni_fail(
+            CEN_ERR_INVALID,
+            "cen_tile_make: peak_flops is %g, bandwidth %g; they are finite, and at least 0",
+            r->peak_flops, r->bandwidth);
     }
     return CEN_OK;
 }

@@ -372,7 +372,7 @@ static void bad_budgets_are_refused(void **state) {
     cen_codec_sizes sizes;
     cen_codec_budget bad = {.max_error = -1}, nan = {.min_cosine = NAN}, fine = {0};
     refused(cen_codec_budget_bound(&c, &bad, CEN_FP32, 1, 1, &sizes), CEN_ERR_INVALID,
-            "budget.max_error");
+            "budget.max_error is -1; it is from 0 to inf");
     refused(cen_codec_budget_bound(&c, &nan, CEN_FP32, 1, 1, &sizes), CEN_ERR_INVALID,
             "budget.min_cosine");
     refused(cen_codec_budget_bound(&c, NULL, CEN_FP32, 1, 1, &sizes), CEN_ERR_INVALID,
@@ -382,7 +382,13 @@ static void bad_budgets_are_refused(void **state) {
     cen_matrix m = {ADDR(x), 1, 4, 4, CEN_FP32};
     room r = room_make(&c, 1, 4);
     refused(cen_codec_encode_within(&c, &fine, &m, &r.parts, NULL, NULL, &wider), CEN_ERR_INVALID,
-            "may fall back to");
+            "parts.values has room for 2 bytes; with what the budget may fall back to, 8 are");
+    c = (cen_codec){.format = CEN_CODEC_INT8, .granularity = CEN_CODEC_ROW};
+    r.parts.bytes.values = 8;
+    r.parts.bytes.scales = 3;
+    refused(cen_codec_encode_within(&c, &fine, &m, &r.parts, NULL, NULL, &wider), CEN_ERR_INVALID,
+            "parts.scales has room for 3 bytes; with what the budget may fall back to, 4 are");
+    c = (cen_codec){.format = CEN_CODEC_SPARSE_INT8, .granularity = CEN_CODEC_ROW};
     assert_int_equal(cen_codec_wider(&c, CEN_FP16, &wider), CEN_OK);
     assert_int_equal(wider.format, CEN_CODEC_INT8);
     assert_int_equal(cen_codec_wider(&wider, CEN_FP16, &wider), CEN_OK);

@@ -195,23 +195,29 @@ static void bad_options_are_refused(void **state) {
                                 options_of(CEN_CODEC_BF16, CEN_THRESHOLD_MSE),
                                 options_of(CEN_CODEC_FP8_E4M3, CEN_THRESHOLD_ENTROPY),
                                 options_of(CEN_CODEC_INT8, CEN_THRESHOLD_PERCENTILE),
+                                options_of(CEN_CODEC_INT8, CEN_THRESHOLD_MAX),
+                                options_of(CEN_CODEC_INT8, CEN_THRESHOLD_MAX),
                                 options_of(CEN_CODEC_INT8, CEN_THRESHOLD_MAX)};
     const char *const words[] = {"options.threshold is 4",      "options.codec has zero points",
                                  "options.codec has no scales", "entropy is of int8 and int4",
-                                 "options.percentile is 0",     "options.codec.scales_given"};
+                                 "options.percentile is 0",     "options.codec.scales_given",
+                                 "options.include is NULL",     "options.exclude is NULL"};
     static const float x[COLS] = {1};
     o[1].codec.asymmetric = true;
     o[2].codec.granularity = CEN_CODEC_UNSCALED;
     o[4].percentile = 0;
     o[5].codec.scales_given = true;
+    o[6].include_count = 1;
+    o[7].exclude_count = 1;
     put_weights("in", x, 1);
     for (size_t i = 0; i < sizeof o / sizeof *o; i++) {
         cen_quantize_row row;
         files(true);
         put_weights("in", x, 1);
         assert_int_equal(quantize("in", &o[i], &row), CEN_ERR_INVALID);
-        if (!strstr(cen_log_last_error(), words[i])) {
-            fail_msg("said '%s', which lacks '%s'", cen_log_last_error(), words[i]);
+        const char *said = cen_log_last_error();
+        if (!strstr(said, words[i])) {
+            fail_msg("said '%s', which lacks '%s'", said, words[i]);
         }
         assert_int_equal(files(false), 1);
     }

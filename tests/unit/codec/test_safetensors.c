@@ -109,7 +109,7 @@ static void lengths_are_compared_before_memory_is_asked_for(void **state) {
         snprintf(words, sizeof words,
                  "no tensor file: a header of %llu bytes; 100000000 are the most",
                  (unsigned long long)lengths[i]);
-        ceni_fault_set(&ceni_fault_points[CENI_FAULT_HOST_MEMORY], 4, true);
+        ceni_fault_set(&ceni_fault_points[CENI_FAULT_HOST_MEMORY], 5, true);
         refused("n", CEN_ERR_FORMAT, words);
         ceni_fault_set(&ceni_fault_points[CENI_FAULT_HOST_MEMORY], 0, false);
     }

@@ -119,7 +119,7 @@ static void wrong_calls_are_refused(void **state) {
     static const uint64_t wrap[] = {UINT64_MAX / 8 + 2, 8}, huge[] = {INT64_MAX}, three[] = {3};
     cen_tensor_writer *w = NULL;
     refuse_spec((cen_tensor_spec){"x", "U8", 1, five}, "tensor 'x' is to be written twice");
-    refuse_spec((cen_tensor_spec){NULL, "U8", 1, five}, "name is NULL");
+    refuse_spec((cen_tensor_spec){NULL, "U8", 1, five}, "/w: specs[1].name is NULL");
     refuse_spec((cen_tensor_spec){"y", NULL, 1, five}, "type is NULL");
     refuse_spec((cen_tensor_spec){"y", "U8", 1, NULL}, "shape is NULL");
     refuse_spec((cen_tensor_spec){"y", "u8", 1, five}, "'u8' is no type of tensor files");
@@ -127,7 +127,7 @@ static void wrong_calls_are_refused(void **state) {
     refuse_spec((cen_tensor_spec){"y", "F4", 1, three}, "a last byte that is not full");
     refuse_spec((cen_tensor_spec){"y", "U8", 1, huge}, "too many bytes");
     refuse_spec((cen_tensor_spec){"__metadata__", "U8", 1, five}, "cannot be named");
-    refuse_spec((cen_tensor_spec){"\xff", "U8", 1, five}, "is no UTF-8");
+    refuse_spec((cen_tensor_spec){"\xff", "U8", 1, five}, "/w: a tensor's name '");
     const cen_tensor_note twice[] = {{"k", "1"}, {"k", "2"}}, null = {"k", NULL};
     const char *path = in_folder("w");
     assert_int_equal(cen_tensor_writer_open(path, specs, 1, twice, 2, &w), CEN_ERR_INVALID);

@@ -310,7 +310,7 @@ static void refuses_what_is_off(void **state) {
     cen_banks_tile t = good;
     cen_banks_remedy remedy;
     t.size = 0;
-    refused(t, "tile->size");
+    refused(t, "tile.size is 0; ");
     t = good, t.rows = 0;
     refused(t, "no rows");
     t = good, t.elem_bytes = 12;

@@ -99,7 +99,7 @@ static void refuses_what_is_off(void **state) {
     assert_int_equal(cen_roofline_judge(&good, NULL), CEN_ERR_INVALID);
     assert_int_equal(cen_roofline_judge(NULL, &r), CEN_ERR_INVALID);
     work.size = 0;
-    fails(work, CEN_ERR_INVALID, "work->size");
+    fails(work, CEN_ERR_INVALID, "work.size is 0; ");
     work = good, work.flops = -1;
     fails(work, CEN_ERR_INVALID, "flops is -1");
     work = good, work.flops = INFINITY;
@@ -115,7 +115,7 @@ static void refuses_what_is_off(void **state) {
     traffic.level = "L3";
     fails(good, CEN_ERR_NOT_FOUND, "no bandwidth of L3");
     traffic.bytes = 0;
-    fails(good, CEN_ERR_INVALID, "traffic[0]: 0 bytes");
+    fails(good, CEN_ERR_INVALID, "traffic[0]: bytes is 0, ");
     traffic.bytes = NAN;
     fails(good, CEN_ERR_INVALID, "traffic[0]");
 }

@@ -309,9 +309,9 @@ static void refuses_what_is_off(void **state) {
         .size = sizeof good, .m = 64, .n = 64, .k = 64, .type = CEN_FP32};
     cen_tile_request r = good;
     r.size = 1;
-    fails(r, CEN_ERR_INVALID, "request->size");
+    fails(r, CEN_ERR_INVALID, "request.size is 1; ");
     r = good, r.k = 0;
-    fails(r, CEN_ERR_INVALID, "1 to 2147483647");
+    fails(r, CEN_ERR_INVALID, "m, n and k are 64, 64 and 0; they are from 1 to 2147483647");
     r = good, r.type = CEN_INT64;
     fails(r, CEN_ERR_INVALID, "type int64 (9) is none of fp32");
     r = good, r.type = (cen_dtype)0;
