@@ -1,9 +1,10 @@
 """NumPy's arrays and torch's tensors as matrices in memory: what cenote.codec and cenote.calibrate
 read and make. Neither is imported here: who passes an array has done so."""
 
+import math
 import sys
 import threading
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from cenote._codec import Matrix
 from cenote._device import Device
@@ -23,12 +24,41 @@ _devices: Dict[str, Device] = {}
 _lock = threading.Lock()
 
 
+def sides_of(shape: Sequence[int], first: int = 1) -> Tuple[int, int]:
+    """Rows and columns of an array of this shape: its first dimension, or the `first` of them, and all
+    that follow as one. One dimension is one row."""
+    if len(shape) == 1:
+        return 1, shape[0]
+    return math.prod(shape[:first]), math.prod(shape[first:])
+
+
+def _step(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """The one stride with which all elements are reached in order; 0: there is none."""
+    step, count = 1, 1
+    for side, stride in zip(reversed(shape), reversed(strides)):
+        if side == 1:
+            continue
+        if count == 1:
+            step = stride
+        elif stride != step * count:
+            return 0
+        count *= side
+    return step
+
+
 class Rows(NamedTuple):
     """A matrix: its elements' type, and strides in elements."""
 
     dtype: str
     shape: Tuple[int, int]
     strides: Tuple[int, int]
+
+    @classmethod
+    def of(cls, dtype: str, shape: Sequence[int], strides: Sequence[int], first: int = 1) -> "Rows":
+        """Of an array, as sides_of() has it. Strides are 0 where dimensions do not merge."""
+        cut = 0 if len(shape) == 1 else first
+        down, across = _step(shape[:cut], strides[:cut]), _step(shape[cut:], strides[cut:])
+        return cls(dtype, sides_of(shape, first), (down, across))
 
     def fits(self) -> bool:
         """Elements of a row are neighbours, and rows follow each other."""
@@ -59,7 +89,7 @@ class Numpy:
     def empty(self, kind: str, shape: Tuple[int, ...]) -> Any:
         return self._numpy.empty(shape, _NUMPY[kind])
 
-    def matrix(self, kind: str, shape: Tuple[int, int]) -> Any:
+    def matrix(self, kind: str, shape: Tuple[int, ...]) -> Any:
         """What a decoded matrix goes to. NumPy has BF16 where ml_dtypes is."""
         if kind != "bf16":
             return self.empty(kind, shape)
@@ -69,14 +99,14 @@ class Numpy:
             raise ValueError('dtype "bf16" needs ml_dtypes: NumPy has no BF16') from None
         return self._numpy.empty(shape, ml_dtypes.bfloat16)
 
-    def rows(self, array: Any, name: str) -> Rows:
+    def rows(self, array: Any, name: str, first: int = 1) -> Rows:
         kind = _SOURCES.get(array.dtype.name if array.dtype.isnative else "")
-        if kind is None or array.ndim != 2:
+        if kind is None or not array.ndim:
             raise _no_matrix(name, array)
         size = array.itemsize
         if any(stride % size for stride in array.strides):
-            return Rows(kind, array.shape, (0, 0))
-        return Rows(kind, array.shape, (array.strides[0] // size, array.strides[1] // size))
+            return Rows(kind, sides_of(array.shape, first), (0, 0))
+        return Rows.of(kind, array.shape, [stride // size for stride in array.strides], first)
 
     def packed(self, array: Any) -> Any:
         return self._numpy.ascontiguousarray(array)
@@ -126,15 +156,17 @@ class Torch:
             raise ValueError(f"torch {self._torch.__version__} has no type {name}")
         return self._torch.empty(shape, dtype=getattr(self._torch, name), device=self._where)
 
-    def matrix(self, kind: str, shape: Tuple[int, int]) -> Any:
+    def matrix(self, kind: str, shape: Tuple[int, ...]) -> Any:
         return self.empty(kind, shape)
 
-    def rows(self, array: Any, name: str) -> Rows:
+    def rows(self, array: Any, name: str, first: int = 1) -> Rows:
         kind = _SOURCES.get(str(array.dtype).rpartition(".")[2])
-        if kind is None or array.dim() != 2 or array.layout != self._torch.strided:
+        if kind is None or not array.dim() or array.layout != self._torch.strided:
             raise _no_matrix(name, array)
-        strides = (0, 0) if array.is_neg() else tuple(array.stride())  # its memory is not what it says
-        return Rows(kind, tuple(array.shape), strides)
+        shape = tuple(array.shape)
+        if array.is_neg():  # its memory is not what it says
+            return Rows(kind, sides_of(shape, first), (0, 0))
+        return Rows.of(kind, shape, array.stride(), first)
 
     def packed(self, array: Any) -> Any:
         return array.resolve_neg().contiguous()
@@ -169,7 +201,7 @@ class Torch:
 def _no_matrix(name: str, array: Any) -> ValueError:
     return ValueError(
         f"{name} is of {array.dtype} and shape {tuple(array.shape)}: expected float32, float16 or "
-        "bfloat16 in two dimensions, rows and columns"
+        "bfloat16 in one dimension or more"
     )
 
 
@@ -190,15 +222,17 @@ def place_of(array: Any, name: str) -> Any:
     raise ValueError(f"{name} is a {type(array).__name__}: expected a NumPy array or a torch tensor")
 
 
-def matrix_of(place: Any, array: Any, name: str, copy: bool) -> Tuple[Any, Rows]:
-    """The array, or a copy of it if that is asked for and needed, and how it lies."""
-    rows: Rows = place.rows(array, name)
+def matrix_of(
+    place: Any, array: Any, name: str, copy: bool, first: int = 1
+) -> Tuple[Any, Rows]:
+    """The array, or a copy of it if that is asked for and needed, and how it lies; as sides_of() has it."""
+    rows: Rows = place.rows(array, name, first)
     if not rows.fits():
         if not copy:
             raise ValueError(
-                f"{name} of shape {rows.shape} has strides that no matrix has: elements of a row must "
-                "be neighbours, and rows must not overlap; copy=True makes a copy"
+                f"{name} of shape {tuple(array.shape)} has strides that no matrix has: elements of a row "
+                "must be neighbours in order, and rows must not overlap; copy=True makes a copy"
             )
         array = place.packed(array)
-        rows = place.rows(array, name)
+        rows = place.rows(array, name, first)
     return array, rows
