@@ -1,5 +1,5 @@
-"""NumPy's arrays and torch's tensors as matrices in memory: what cenote.codec and cenote.calibrate
-read and make. Neither is imported here: who passes an array has done so."""
+"""NumPy's arrays and torch's tensors as matrices in memory: what cenote.codec, cenote.calibrate and
+cenote.compute read and make. Neither is imported here: who passes an array has done so."""
 
 import math
 import sys
@@ -13,12 +13,13 @@ from cenote._product import DTYPES
 #: What each kind of element is in NumPy, which has no 8-bit floats and no BF16, and in torch, whose
 #: unsigned types are few.
 _NUMPY = {"fp32": "float32", "fp16": "float16", "bf16": "uint16", "int8": "int8", "byte": "uint8"}
-_NUMPY.update({"fp8_e4m3": "uint8", "fp8_e5m2": "uint8", "word16": "uint16", "word32": "uint32"})
+_NUMPY.update({"int32": "int32", "fp8_e4m3": "uint8", "fp8_e5m2": "uint8", "word16": "uint16", "word32": "uint32"})
 _TORCH = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "int8", "byte": "uint8"}
 _TORCH.update({"fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"})
-_TORCH.update({"word16": "int16", "word32": "int32", "sum": "int64"})
+_TORCH.update({"word16": "int16", "word32": "int32", "sum": "int64", "int32": "int32"})
 #: And of what a matrix may be.
-_SOURCES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+_SOURCES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "int8": "int8", "int32": "int32"}
+FLOATS = ("fp32", "fp16", "bf16")
 
 _devices: Dict[str, Device] = {}
 _lock = threading.Lock()
@@ -75,7 +76,6 @@ class Numpy:
     """NumPy's, in this process's memory."""
 
     device: Optional[Device] = None
-    stream = 0
 
     def __init__(self, numpy: Any) -> None:
         self._numpy = numpy
@@ -99,10 +99,10 @@ class Numpy:
             raise ValueError('dtype "bf16" needs ml_dtypes: NumPy has no BF16') from None
         return self._numpy.empty(shape, ml_dtypes.bfloat16)
 
-    def rows(self, array: Any, name: str, first: int = 1) -> Rows:
+    def rows(self, array: Any, name: str, first: int = 1, kinds: Sequence[str] = FLOATS) -> Rows:
         kind = _SOURCES.get(array.dtype.name if array.dtype.isnative else "")
-        if kind is None or not array.ndim:
-            raise _no_matrix(name, array)
+        if kind is None or kind not in kinds or not array.ndim:
+            raise _no_matrix(name, array, kinds)
         size = array.itemsize
         if any(stride % size for stride in array.strides):
             return Rows(kind, sides_of(array.shape, first), (0, 0))
@@ -137,12 +137,15 @@ class Torch:
     def __init__(self, torch: Any, where: Any) -> None:
         self._torch, self._where = torch, where
         self.device: Optional[Device] = None
-        self.stream = 0
         if where.type == "cuda":
             self.device = _opened(f"cuda:{where.index}")
-            self.stream = int(torch.cuda.current_stream(where).cuda_stream)
         elif where.type != "cpu":
-            raise ValueError(f"a tensor on {where} cannot be encoded: expected cuda or cpu")
+            raise ValueError(f"a tensor on {where} cannot be used: expected cuda or cpu")
+
+    @property
+    def stream(self) -> int:
+        """Torch's current one, of a GPU."""
+        return int(self._torch.cuda.current_stream(self._where).cuda_stream)
 
     def owns(self, array: Any) -> bool:
         return isinstance(array, self._torch.Tensor) and bool(array.device == self._where)
@@ -159,10 +162,10 @@ class Torch:
     def matrix(self, kind: str, shape: Tuple[int, ...]) -> Any:
         return self.empty(kind, shape)
 
-    def rows(self, array: Any, name: str, first: int = 1) -> Rows:
+    def rows(self, array: Any, name: str, first: int = 1, kinds: Sequence[str] = FLOATS) -> Rows:
         kind = _SOURCES.get(str(array.dtype).rpartition(".")[2])
-        if kind is None or not array.dim() or array.layout != self._torch.strided:
-            raise _no_matrix(name, array)
+        if kind is None or kind not in kinds or not array.dim() or array.layout != self._torch.strided:
+            raise _no_matrix(name, array, kinds)
         shape = tuple(array.shape)
         if array.is_neg():  # its memory is not what it says
             return Rows(kind, sides_of(shape, first), (0, 0))
@@ -198,10 +201,12 @@ class Torch:
         return (*counts, *most, *values[:, 2:].sum(0).tolist())
 
 
-def _no_matrix(name: str, array: Any) -> ValueError:
+def _no_matrix(name: str, array: Any, kinds: Sequence[str]) -> ValueError:
+    *others, last = [source for source, kind in _SOURCES.items() if kind in kinds]
+    wanted = f"{', '.join(others)} or {last}" if others else last
     return ValueError(
-        f"{name} is of {array.dtype} and shape {tuple(array.shape)}: expected float32, float16 or "
-        "bfloat16 in one dimension or more"
+        f"{name} is of {array.dtype} and shape {tuple(array.shape)}: expected {wanted} in one "
+        "dimension or more"
     )
 
 
@@ -223,10 +228,10 @@ def place_of(array: Any, name: str) -> Any:
 
 
 def matrix_of(
-    place: Any, array: Any, name: str, copy: bool, first: int = 1
+    place: Any, array: Any, name: str, copy: bool, first: int = 1, kinds: Sequence[str] = FLOATS
 ) -> Tuple[Any, Rows]:
     """The array, or a copy of it if that is asked for and needed, and how it lies; as sides_of() has it."""
-    rows: Rows = place.rows(array, name, first)
+    rows: Rows = place.rows(array, name, first, kinds)
     if not rows.fits():
         if not copy:
             raise ValueError(
@@ -234,5 +239,5 @@ def matrix_of(
                 "must be neighbours in order, and rows must not overlap; copy=True makes a copy"
             )
         array = place.packed(array)
-        rows = place.rows(array, name, first)
+        rows = place.rows(array, name, first, kinds)
     return array, rows

@@ -297,11 +297,7 @@ def decode(encoded: Encoded, *, dtype: Optional[str] = None, out: Any = None) ->
     cenote.Error: the parts are not what encoding gives, as far as that can be told.
     """
     place = place_of(encoded.values, "encoded.values")
-    raw = _raw(encoded.codec, False)
-    sizes = _bound(raw, _sides(encoded))
-    if encoded.codec.format == "lossless_bf16":
-        sizes.values = place.nbytes(encoded.values)
-    _check_parts(place, encoded, sizes)
+    raw, parts = parts_of(place, encoded)
     if out is None:
         kind = encoded.dtype if dtype is None else dtype
         if kind not in ("fp32", "fp16", "bf16"):
@@ -312,7 +308,7 @@ def decode(encoded: Encoded, *, dtype: Optional[str] = None, out: Any = None) ->
     elif not place.owns(out) or tuple(out.shape) != tuple(encoded.shape) or not place.writable(out):
         raise ValueError(f"out is no array for it: expected {place}, to be written, of {encoded.shape}")
     out, rows = matrix_of(place, out, "out", False)
-    matrix, parts = rows.at(place.address(out)), _parts(place, encoded, sizes)
+    matrix = rows.at(place.address(out))
     if place.device is None:
         check(function("cen_codec_decode")(byref(raw), byref(parts), byref(matrix)))
     else:
@@ -321,8 +317,19 @@ def decode(encoded: Encoded, *, dtype: Optional[str] = None, out: Any = None) ->
     return out
 
 
-def _sides(encoded: Encoded) -> Tuple[int, int]:
-    """Rows and columns, of a shape that may be anybody's."""
+def parts_of(place: Any, encoded: Encoded) -> Tuple[_codec.Codec, _codec.Parts]:
+    """What the library is told of an encoded array, which may be anybody's. ValueError: as far as Python can
+    tell it is none of this place."""
+    raw = _raw(encoded.codec, False)
+    sizes = _bound(raw, encoded_sides(encoded))
+    if encoded.codec.format == "lossless_bf16":
+        sizes.values = place.nbytes(encoded.values)
+    _check_parts(place, encoded, sizes)
+    return raw, _parts(place, encoded, sizes)
+
+
+def encoded_sides(encoded: Encoded) -> Tuple[int, int]:
+    """Rows and columns of the matrix."""
     if not isinstance(encoded.shape, (tuple, list)) or not encoded.shape:
         raise ValueError(f"encoded.shape is {encoded.shape!r}: expected one dimension or more")
     for side in encoded.shape:
