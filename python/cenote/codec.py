@@ -296,25 +296,37 @@ def decode(encoded: Encoded, *, dtype: Optional[str] = None, out: Any = None) ->
 
     cenote.Error: the parts are not what encoding gives, as far as that can be told.
     """
-    place = place_of(encoded.values, "encoded.values")
-    raw, parts = parts_of(place, encoded)
-    if out is None:
-        kind = encoded.dtype if dtype is None else dtype
-        if kind not in ("fp32", "fp16", "bf16"):
-            raise ValueError(f"dtype is {kind!r}: expected fp32, fp16 or bf16")
-        out = place.matrix(kind, encoded.shape)
-    elif dtype is not None:
-        raise ValueError("dtype is that of out, where there is one")
-    elif not place.owns(out) or tuple(out.shape) != tuple(encoded.shape) or not place.writable(out):
-        raise ValueError(f"out is no array for it: expected {place}, to be written, of {encoded.shape}")
-    out, rows = matrix_of(place, out, "out", False)
-    matrix = rows.at(place.address(out))
-    if place.device is None:
-        check(function("cen_codec_decode")(byref(raw), byref(parts), byref(matrix)))
-    else:
-        call = function("cen_codec_decode_async")
-        check(call(place.device.handle, byref(raw), byref(parts), byref(matrix), place.stream))
-    return out
+    return Decoding(encoded, dtype, out).run()
+
+
+class Decoding:
+    """decode(), prepared once for arrays that stay where they are, as bench/gpu/product.py needs it."""
+
+    def __init__(self, encoded: Encoded, dtype: Optional[str], out: Any) -> None:
+        self._place = place = place_of(encoded.values, "encoded.values")
+        self._raw, self._parts = parts_of(place, encoded)
+        if out is None:
+            kind = encoded.dtype if dtype is None else dtype
+            if kind not in ("fp32", "fp16", "bf16"):
+                raise ValueError(f"dtype is {kind!r}: expected fp32, fp16 or bf16")
+            out = place.matrix(kind, encoded.shape)
+        elif dtype is not None:
+            raise ValueError("dtype is that of out, where there is one")
+        elif not place.owns(out) or tuple(out.shape) != tuple(encoded.shape) or not place.writable(out):
+            raise ValueError(f"out is no array for it: expected {place}, to be written, of {encoded.shape}")
+        self._encoded = encoded  # whose parts must stay
+        self._out, rows = matrix_of(place, out, "out", False)
+        self._matrix = rows.at(place.address(out))
+
+    def run(self) -> Any:
+        """What decode() gives."""
+        place, raw, parts, matrix = self._place, byref(self._raw), byref(self._parts), byref(self._matrix)
+        if place.device is None:
+            check(function("cen_codec_decode")(raw, parts, matrix))
+        else:
+            call = function("cen_codec_decode_async")
+            check(call(place.device.handle, raw, parts, matrix, place.stream))
+        return self._out
 
 
 def parts_of(place: Any, encoded: Encoded) -> Tuple[_codec.Codec, _codec.Parts]:
