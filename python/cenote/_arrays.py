@@ -53,6 +53,7 @@ class Rows(NamedTuple):
     dtype: str
     shape: Tuple[int, int]
     strides: Tuple[int, int]
+    plain: bool = True  # memory holds what the array says
 
     @classmethod
     def of(cls, dtype: str, shape: Sequence[int], strides: Sequence[int], first: int = 1) -> "Rows":
@@ -64,7 +65,8 @@ class Rows(NamedTuple):
     def fits(self) -> bool:
         """Elements of a row are neighbours, and rows follow each other."""
         (rows, cols), (down, across) = self.shape, self.strides
-        return not rows or not cols or ((across == 1 or cols == 1) and (down >= cols or rows == 1))
+        near, apart = across == 1 or cols == 1, down >= cols or rows == 1
+        return not rows or not cols or (self.plain and near and apart)
 
     def at(self, address: int) -> Matrix:
         rows, cols = self.shape
@@ -167,19 +169,17 @@ class Torch:
         if kind is None or kind not in kinds or not array.dim() or array.layout != self._torch.strided:
             raise _no_matrix(name, array, kinds)
         shape = tuple(array.shape)
-        if array.is_neg():  # its memory is not what it says
-            return Rows(kind, sides_of(shape, first), (0, 0))
-        return Rows.of(kind, shape, array.stride(), first)
+        return Rows.of(kind, shape, array.stride(), first)._replace(plain=not array.is_neg())
 
     def packed(self, array: Any) -> Any:
         return array.resolve_neg().contiguous()
 
     def is_packed(self, array: Any, kind: str) -> bool:
         name = str(array.dtype).rpartition(".")[2]
-        return bool(name == _TORCH[kind] and array.is_contiguous())
+        return name == _TORCH[kind] and self.is_contiguous(array)
 
     def is_contiguous(self, array: Any) -> bool:
-        return bool(array.is_contiguous())
+        return bool(array.is_contiguous() and not array.is_neg())
 
     def writable(self, array: Any) -> bool:
         return True

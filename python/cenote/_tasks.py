@@ -5,7 +5,7 @@ import ctypes
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from cenote import _product
-from cenote._arrays import FLOATS, Rows, matrix_of, place_of
+from cenote._arrays import FLOATS, matrix_of, place_of
 from cenote._codec import Matrix
 from cenote._lib import c_text, count_of
 from cenote._product import ACTIVATIONS, DTYPES
@@ -165,7 +165,7 @@ class ProductTask(Task):
         """As it lies, or transposed, if its columns and not its rows are what lies together."""
         if array.ndim == 2:
             rows = self.place.rows(array, name, 1, _INPUTS)
-            turned = Rows(rows.dtype, rows.shape[::-1], rows.strides[::-1])
+            turned = rows._replace(shape=rows.shape[::-1], strides=rows.strides[::-1])
             if turned.fits() and not rows.fits():
                 return turned.at(self._keep(array)), True
         return self._matrix(array, name, self._copy), False

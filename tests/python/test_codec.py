@@ -384,6 +384,20 @@ class Torch(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "in one dimension or more"):
                 encode(whole[0, 0, 0, 0])
 
+    def test_negative_views(self):
+        import torch
+
+        for device in self.devices:
+            whole = torch.from_numpy(normal(4, 8)).to(device)
+            negative = torch.complex(whole, whole).conj().imag
+            self.assertTrue(negative.is_neg())
+            for view in (negative, negative[:1, :1], negative[0]):
+                with self.assertRaisesRegex(ValueError, "copy=True makes a copy"):
+                    encode(view)
+                self.assertTrue(torch.equal(decode(encode(view, format="fp16", copy=True)), view.half().float()))
+            with self.assertRaisesRegex(ValueError, "scales is of torch.float32"):
+                encode(whole[:, :1], granularity="tensor", scales=negative[:1, :1])
+
     def test_given_scales(self):
         import torch
 
