@@ -14,7 +14,6 @@ there is no GPU.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import subprocess
 import sys
@@ -62,12 +61,10 @@ class Bench:
     """One section: its device, its clock, and the figures so far."""
 
     def __init__(self, options):
-        import cenote
         import torch
-        from cenote import _codec, _product
+        from cenote import _tasks, codec
 
-        self.torch, self.lib, self.codec, self.options = torch, _product, _codec, options
-        self.device = cenote.Device("cuda:0")
+        self.torch, self.tasks, self.codec, self.options = torch, _tasks, codec, options
         self.end = time.monotonic() + options.limit * 0.8
         self.figures, self.failures = [], []
         self.generator = torch.Generator("cuda").manual_seed(time.time_ns() % 2**31)
@@ -99,30 +96,11 @@ class Bench:
         return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int8: "int8",
                 torch.int32: "int32"}[tensor.dtype]
 
-    def matrix(self, tensor):
-        """A cen_matrix of a tensor whose rows or columns lie together, and whether it is transposed."""
-        turned = tensor.stride(1) != 1
-        rows = tensor.t() if turned else tensor
-        assert rows.stride(1) == 1 or rows.shape[1] == 1
-        stride = max(rows.stride(0), rows.shape[1])
-        return self.lib.Matrix(rows.data_ptr(), rows.shape[0], rows.shape[1], stride,
-                               self.lib.DTYPES[self.name_of(tensor)]), turned
-
-    def product(self, a, b, d, *, kernel=None, bias=None, activation="none", residual=None):
-        lib = self.lib
-        (ma, turn_a), (mb, turn_b), (md, _) = self.matrix(a), self.matrix(b), self.matrix(d)
-        p = lib.Product(a=ma, b=mb, d=md, transpose_a=turn_a, transpose_b=turn_b, alpha=1,
-                        activation=lib.ACTIVATIONS[activation])
-        if bias is not None:
-            p.bias, p.bias_dtype = bias.data_ptr(), lib.DTYPES[self.name_of(bias)]
-        if residual is not None:
-            p.residual = self.matrix(residual)[0]
-        if kernel:
-            p.kernel = kernel.encode()
-        return p
-
-    def launch(self, task):
-        self.lib.run(self.device, task, self.torch.cuda.current_stream().cuda_stream)
+    def product(self, a, b, d, *, kernel=None, transpose_b=False, **more):
+        task = self.tasks.ProductTask(a, b, out=d, transpose_b=transpose_b)
+        task.add(**more)
+        task.take(kernel)
+        return task
 
     def check(self, what, got, want, dtype):
         """Of some rows; every element must have been written: `got` held NaN or -1 before."""
@@ -194,8 +172,8 @@ class Bench:
         d = torch.full((a.shape[0], b.shape[1]), -1 if dtype == "int8" else float("nan"), device="cuda",
                        dtype=out or (torch.int32 if dtype == "int8" else a.dtype))
         task = self.product(a, b, d, kernel=kernel, **more)
-        taken = kernel or self.lib.kernels(self.device, task)[0]
-        self.launch(task)
+        taken = kernel or task.kernels()[0]
+        task.run()
         want = a[:CHECKED_ROWS].double() @ b.double()
         if more.get("bias") is not None:
             want += more["bias"].double()
@@ -209,7 +187,7 @@ class Bench:
             del want
             peer = torch.empty_like(d)
             peers = peers or {"cuBLAS": lambda: torch.matmul(a, b, out=peer)}
-            self.report(f"{what}, {taken.removeprefix('cen_')}", lambda: self.launch(task), peers,
+            self.report(f"{what}, {taken.removeprefix('cen_')}", task.run, peers,
                         2 * a.shape[0] * a.shape[1] * b.shape[1], dtype)
 
 
@@ -284,48 +262,33 @@ class Weight:
     """A weight of n x k, encoded on the device, and copies of its parts."""
 
     def __init__(self, bench, source, form, granularity, group):
-        self.bench, (self.rows, self.cols) = bench, source.shape
-        lib, torch = bench.codec, bench.torch
-        number = ctypes.c_int()
-        bench.lib.check(lib.function("cen_codec_format_find")(form.encode(), ctypes.byref(number)))
-        self.codec = lib.Codec(format=number.value, granularity=lib.GRANULARITIES[granularity], group=group)
-        sizes = lib.Sizes()
-        bench.lib.check(lib.function("cen_codec_bound")(ctypes.byref(self.codec), self.rows, self.cols,
-                                                        ctypes.byref(sizes)))
-        each = [getattr(sizes, name) for name, _ in lib.Sizes._fields_]
-        self.bytes = sum(each)
-        first = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in each]
-        self.parts = [lib.Parts(*(part.data_ptr() if part.numel() else 0 for part in first), sizes)]
-        matrix = bench.matrix(source)[0]
-        bench.lib.check(lib.function("cen_codec_encode_async")(
-            bench.device.handle, ctypes.byref(self.codec), ctypes.byref(matrix), ctypes.byref(self.parts[0]), 0,
-            torch.cuda.current_stream().cuda_stream))
+        codec, self.torch, self.bench = bench.codec, bench.torch, bench
+        first = codec.encode(source, format=form, granularity=granularity, group=group, report=False)
+        self.bytes = first.nbytes
         self.kept = [first]
         for _ in range(WEIGHT_BYTES // self.bytes):
-            more = [part.clone() for part in first]
-            self.kept.append(more)
-            self.parts.append(lib.Parts(*(part.data_ptr() if part.numel() else 0 for part in more), sizes))
+            parts = (first.values, first.scales, first.zeros, first.metadata)
+            copies = [None if part is None else part.clone() for part in parts]
+            self.kept.append(codec.Encoded(first.codec, first.shape, first.dtype, *copies))
 
-    def decode(self, into, turn=0):
-        bench, matrix = self.bench, self.bench.matrix(into)[0]
-        bench.lib.check(bench.codec.function("cen_codec_decode_async")(
-            bench.device.handle, ctypes.byref(self.codec), ctypes.byref(self.parts[turn % len(self.parts)]),
-            ctypes.byref(matrix), bench.torch.cuda.current_stream().cuda_stream))
-        return into
+    def decode_into(self, room):
+        """A function of a turn that decodes it there."""
+        decodings = [self.bench.codec.Decoding(encoded, None, room) for encoded in self.kept]
+        return lambda turn: decodings[turn % len(decodings)].run()
 
-    def in_torch(self, form, group, dtype):
+    def in_torch(self, form, dtype):
         """A function of a turn that decodes it by PyTorch's own operations; None: it has none."""
-        torch = self.bench.torch
-        views = {"int8": torch.int8, "fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2, "int4": torch.int8}
-        if form not in views:
+        torch = self.torch
+        if form not in ("int8", "fp8_e4m3", "fp8_e5m2", "int4"):
             return None
 
         def decode(turn):
-            values, scales = self.kept[turn % len(self.kept)][:2]
-            q, s = values.view(views[form]), scales.view(torch.float32).to(dtype)
+            encoded = self.kept[turn % len(self.kept)]
+            q, s = encoded.values, encoded.scales.flatten().to(dtype)
             if form == "int4":
+                q = q.view(torch.int8)
                 q = torch.stack((q << 4 >> 4, q >> 4), dim=-1)
-            return (q.to(dtype).view(len(s), -1) * s[:, None]).view(self.rows, self.cols)
+            return (q.to(dtype).view(len(s), -1) * s[:, None]).view(encoded.shape)
 
         return decode
 
@@ -337,36 +300,32 @@ def weight_case(bench, shape, form, granularity, group, rate):
         return
     a, source = bench.random(m, k, dtype="bf16"), bench.random(n, k, dtype="bf16") * 0.02
     weight = Weight(bench, source, form, granularity, group)
-    dense = [weight.decode(torch.empty_like(source)).clone() for _ in range(WEIGHT_BYTES // (2 * n * k) + 1)]
+    dense = [bench.codec.decode(weight.kept[0]) for _ in range(WEIGHT_BYTES // (2 * n * k) + 1)]
     d = torch.full((m, n), float("nan"), device="cuda", dtype=torch.bfloat16)
-    tasks = []
-    for parts in weight.parts:
-        task = bench.product(a, dense[0].t(), d)
-        task.b.data, task.b_codec, task.b_parts = 0, ctypes.pointer(weight.codec), parts
-        tasks.append(task)
+    tasks = [bench.product(a, encoded, d, transpose_b=True) for encoded in weight.kept]
     turns = {"ours": 0, "torch": 0, "decode": 0, "dense": 0}
 
     def turn(which):
         turns[which] += 1
         return turns[which]
 
-    taken = bench.lib.kernels(bench.device, tasks[0])
+    taken = tasks[0].kernels()
     for kernel in taken if m <= 64 else taken[:1]:
         for task in tasks:
-            task.kernel = kernel.encode()
+            task.take(kernel)
         d.fill_(float("nan"))
-        bench.launch(tasks[0])
+        tasks[0].run()
         if not bench.check(f"{what} by {kernel}", d, a[:CHECKED_ROWS].double() @ dense[0].double().t(), "bf16"):
             continue
-        peer, room = torch.empty_like(d), torch.empty_like(source)
-        in_torch = weight.in_torch(form, group, torch.bfloat16)
+        peer = torch.empty_like(d)
+        decode, in_torch = weight.decode_into(torch.empty_like(source)), weight.in_torch(form, torch.bfloat16)
         peers = {}
         if in_torch:
             peers["PyTorch dequantises, cuBLAS"] = lambda: torch.matmul(a, in_torch(turn("torch")).t(), out=peer)
-        peers["cenote decodes, cuBLAS"] = lambda: torch.matmul(a, weight.decode(room, turn("decode")).t(), out=peer)
+        peers["cenote decodes, cuBLAS"] = lambda: torch.matmul(a, decode(turn("decode")).t(), out=peer)
         peers["cuBLAS of bf16"] = lambda: torch.matmul(a, dense[turn("dense") % len(dense)].t(), out=peer)
         moved = weight.bytes + 2 * m * (n + k)
-        bench.report(f"{what}, {kernel.removeprefix('cen_')}", lambda: bench.launch(tasks[turn("ours") % len(tasks)]),
+        bench.report(f"{what}, {kernel.removeprefix('cen_')}", lambda: tasks[turn("ours") % len(tasks)].run(),
                      peers, 2 * m * n * k, "bf16",
                      (moved / rate * 1e6, f"{moved} bytes at the {rate / 1e9:.0f} GB/s of a copy in the same run"))
 
@@ -384,7 +343,7 @@ def weights(bench):
 
 def conv_case(bench, layer, dtype, each=False):
     """A layer by the kernel that is taken, or by each that can do it, the first beside its peers."""
-    torch, lib = bench.torch, bench.lib
+    torch = bench.torch
     channels, filters, side, stride, image = layer
     images, pad, last = bench.options.images, side // 2, torch.channels_last
     x = bench.random(images, channels, image, image, dtype=dtype).contiguous(memory_format=last)
@@ -392,10 +351,8 @@ def conv_case(bench, layer, dtype, each=False):
     bias = bench.random(filters, dtype=dtype)
     out = (image + 2 * pad - side) // stride + 1
     y = torch.full((images, out, out, filters), float("nan"), device="cuda", dtype=x.dtype)
-    task = lib.Conv(dtype=lib.DTYPES[dtype], input=x.data_ptr(), weight=w.data_ptr(), output=y.data_ptr(),
-                    bias=bias.data_ptr(), bias_dtype=lib.DTYPES[dtype], images=images, height=image, width=image,
-                    channels=channels, filters=filters, filter_height=side, filter_width=side, stride=(stride, stride),
-                    padding=(pad, pad), activation=lib.ACTIVATIONS["relu"])
+    task = bench.tasks.ConvTask(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), bias=bias, activation="relu",
+                                stride=stride, padding=pad, out=y)
     functional = torch.nn.functional
     want = functional.conv2d(x[:2].double(), w.double(), bias.double(), stride, pad).relu().permute(0, 2, 3, 1)
     peers = {
@@ -403,16 +360,16 @@ def conv_case(bench, layer, dtype, each=False):
         "cuDNN, ReLU apart": lambda: functional.conv2d(x, w, bias, stride, pad).relu_(),
     }
     operations = 2 * images * out * out * filters * channels * side * side
-    for kernel in lib.kernels(bench.device, task)[: None if each else 1]:
+    for kernel in task.kernels()[: None if each else 1]:
         what = f"{dtype} conv {channels} to {filters}, {side} x {side} by {stride}, {images} of {image} x {image}"
         what = f"{what}, {kernel.removeprefix('cen_')}"
         if bench.late(what):
             return
         y.fill_(float("nan"))
-        task.kernel = kernel.encode()
-        bench.launch(task)
+        task.take(kernel)
+        task.run()
         if bench.check(what, y.flatten(0, 2), want.reshape(-1, filters), dtype):
-            bench.report(what, lambda: bench.launch(task), peers, operations, dtype)
+            bench.report(what, task.run, peers, operations, dtype)
             peers = {}
 
 

@@ -73,6 +73,10 @@ CEN_API cen_status cen_calibration_collect(cen_device *device, cen_calibration *
  * CEN_ERR_LIMIT: as cen_calibration_add; nothing is changed then. */
 CEN_API cen_status cen_calibration_merge(cen_calibration *to, const cen_calibration *from);
 
+/* What its channels are and how many, as it was made or loaded. CEN_ERR_INVALID: an argument is
+ * NULL. */
+CEN_API cen_status cen_calibration_get_channels(const cen_calibration *calibration,
+                                                cen_channels *channels, uint64_t *count);
 /* Of all elements. CEN_ERR_INVALID: an argument is NULL. */
 CEN_API cen_status cen_calibration_get_stats(const cen_calibration *calibration,
                                              cen_calibration_stats *stats);

@@ -1,9 +1,10 @@
 /* Products of matrices and convolutions, with what is usually done to their results in the same
  * kernel. docs/products.md says which kernel takes what.
  *
- * Calls are asynchronous, in the order of `stream`, and may come from any thread; what they are
- * given is read before they return. Matrices are the device's memory. Results differ from run to
- * run of different kernels by rounding, never from run to run of the same one.
+ * Calls with a stream are asynchronous, in its order, and all may come from any thread; what they
+ * are given is read before they return. Matrices are the device's memory, if there is a device.
+ * Results differ from run to run of different kernels by rounding, never from run to run of the
+ * same one.
  *
  * Errors, beside those of any call on a device: CEN_ERR_INVALID: the log names the argument, what
  * it is and what is wanted; CEN_ERR_UNSUPPORTED: types that do not go together, or a codec that no
@@ -101,6 +102,10 @@ CEN_API cen_status cen_product_run(cen_device *device, const cen_product *produc
 CEN_API cen_status cen_product_list(cen_device *device, const cen_product *product,
                                     cen_product_kernel *kernels, size_t capacity, size_t *count);
 
+/* The same in this process's own memory, by the calling thread, and done when it returns; `kernel`
+ * is not read. The bits are those of the host backend, which would have the memory pinned. */
+CEN_API cen_status cen_product_on_host(const cen_product *product);
+
 /* A convolution: output[image, y, x, f] = activation(sum of input[image, y * stride - padding +
  * i * dilation, ...] * weight[f, i, j, c] + bias[f]) + residual[image, y, x, f], zeros outside of
  * the input. Images lie as [image][y][x][channel] (channels last), weights as
@@ -135,6 +140,7 @@ CEN_API cen_status cen_conv_output(const cen_conv *conv, uint32_t *height, uint3
 CEN_API cen_status cen_conv_run(cen_device *device, const cen_conv *conv, cen_stream stream);
 CEN_API cen_status cen_conv_list(cen_device *device, const cen_conv *conv,
                                  cen_product_kernel *kernels, size_t capacity, size_t *count);
+CEN_API cen_status cen_conv_on_host(const cen_conv *conv);
 
 #ifdef __cplusplus
 }

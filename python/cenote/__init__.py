@@ -1,12 +1,12 @@
 """cenote: a GPU memory runtime. A thin face over libcenote.so; docs/python.md is the guide.
 
 Device and Pool are cenote's own pool from Python; share and open let processes have arrays in common;
-`codec` keeps matrices in fewer bits, `calibrate` finds how far their scales reach; `trace` records what
-a process does; explain says why memory ran out. cenote.torch, cenote.cupy and cenote.numba put the pool
-behind those frameworks.
+`codec` keeps arrays in fewer bits, `calibrate` finds how far their scales reach, `compute` multiplies
+them; `trace` records what a process does; explain says why memory ran out. cenote.torch, cenote.cupy and
+cenote.numba put the pool behind those frameworks.
 """
 
-from cenote import calibrate, codec, trace
+from cenote import calibrate, codec, compute, trace
 from cenote._device import Device, DeviceProps, MemoryInfo, device_count
 from cenote._explain import Explanation, explain
 from cenote._lib import Error, OutOfMemoryError, library
@@ -35,6 +35,7 @@ __all__ = [
     "__version__",
     "calibrate",
     "codec",
+    "compute",
     "connect",
     "device_count",
     "explain",

@@ -47,6 +47,7 @@ PROTOTYPES: Dict[str, Tuple[Any, List[Any]]] = {
     "cen_calibration_free": (None, [_calibration]),
     "cen_calibration_add": (c_int, [_calibration, POINTER(Matrix)]),
     "cen_calibration_merge": (c_int, [_calibration, _calibration]),
+    "cen_calibration_get_channels": (c_int, [_calibration, POINTER(c_int), POINTER(c_uint64)]),
     "cen_calibration_get_stats": (c_int, [_calibration, POINTER(Stats)]),
     "cen_calibration_get_channel": (c_int, [_calibration, c_uint64, POINTER(Channel)]),
     "cen_calibration_threshold": (

@@ -82,12 +82,14 @@ class Conv(ctypes.Structure):
 
 PROTOTYPES: Dict[str, Tuple[Any, List[Any]]] = {
     "cen_product_run": (c_int, [c_void_p, POINTER(Product), c_size_t]),
+    "cen_product_on_host": (c_int, [POINTER(Product)]),
     "cen_product_list": (
         c_int,
         [c_void_p, POINTER(Product), POINTER(ProductKernel), c_size_t, POINTER(c_size_t)],
     ),
     "cen_conv_output": (c_int, [POINTER(Conv), POINTER(c_uint32), POINTER(c_uint32)]),
     "cen_conv_run": (c_int, [c_void_p, POINTER(Conv), c_size_t]),
+    "cen_conv_on_host": (c_int, [POINTER(Conv)]),
     "cen_conv_list": (
         c_int,
         [c_void_p, POINTER(Conv), POINTER(ProductKernel), c_size_t, POINTER(c_size_t)],
@@ -103,6 +105,21 @@ def run(device: Device, task: Union[Product, Conv], stream: int = 0) -> None:
     task.size = ctypes.sizeof(task)
     name = "cen_product_run" if isinstance(task, Product) else "cen_conv_run"
     check(_function(name)(device.handle, ctypes.byref(task), stream))
+
+
+def run_on_host(task: Union[Product, Conv]) -> None:
+    """Does it in this process's memory."""
+    task.size = ctypes.sizeof(task)
+    name = "cen_product_on_host" if isinstance(task, Product) else "cen_conv_on_host"
+    check(_function(name)(ctypes.byref(task)))
+
+
+def output_sides(task: Conv) -> Tuple[int, int]:
+    """Rows and columns of a convolution's output."""
+    task.size = ctypes.sizeof(task)
+    height, width = c_uint32(), c_uint32()
+    check(_function("cen_conv_output")(ctypes.byref(task), ctypes.byref(height), ctypes.byref(width)))
+    return height.value, width.value
 
 
 def kernels(device: Device, task: Union[Product, Conv]) -> List[str]:

@@ -68,6 +68,9 @@ class Calibration(Handle):
     """Counts of what was added, 1 MiB of them, and beside it the same of each channel, where there are
     any: `rows` or `columns` says how many, and that each batch has as many.
 
+    Batches have one dimension or more. Channels that are rows are the first of them, channels that are
+    columns the last; one dimension is one row.
+
     Any thread may use it, several at once as long as none of them adds to it.
     """
 
@@ -97,13 +100,25 @@ class Calibration(Handle):
         return "calibration"
 
     def add(self, batch: Any, *, copy: bool = False) -> None:
-        """Adds a matrix: an array or tensor as cenote.codec.encode() takes it, with its `copy`."""
+        """Adds an array or tensor as cenote.codec.encode() takes it, with its `copy`; without channels any
+        dimensions may merge."""
         place = place_of(batch, "batch")
         if place.device is not None:
             raise ValueError(f"batch is {place}: Python calibrates in the host's memory, batch.cpu()")
-        batch, rows = matrix_of(place, batch, "batch", copy)
+        batch, rows = matrix_of(place, batch, "batch", copy, self._first(place, batch))
         matrix = rows.at(place.address(batch))
         check(function("cen_calibration_add")(self.handle, byref(matrix)))
+
+    def _first(self, place: Any, batch: Any) -> int:
+        """How many dimensions of a batch are rows."""
+        kind, count = ctypes.c_int(), ctypes.c_uint64()
+        check(function("cen_calibration_get_channels")(self.handle, byref(kind), byref(count)))
+        if kind.value == _calibrate.CHANNELS["columns"]:
+            return max(int(batch.ndim) - 1, 1)
+        if kind.value == _calibrate.CHANNELS["rows"]:
+            return 1
+        fitting = (first for first in range(1, batch.ndim) if place.rows(batch, "batch", first).fits())
+        return next(fitting, 1)
 
     def merge(self, other: "Calibration") -> None:
         """Adds what `other`, of the same channels, saw: as if it had been added here."""

@@ -1,4 +1,4 @@
-"""Matrices in fewer bits, with an account of what that cost: docs/codecs.md has the formats to the bit.
+"""Arrays in fewer bits, with an account of what that cost: docs/codecs.md has the formats to the bit.
 
     import cenote.codec
 
@@ -6,8 +6,9 @@
     encoded.values, encoded.scales, encoded.report.sqnr_db
     back = cenote.codec.decode(encoded)
 
-Arrays are NumPy's or torch's tensors, and what is made is of the same kind. A tensor on a GPU stays
-there: work is enqueued on the stream that is current, and nothing waits but the report.
+Arrays are NumPy's or torch's tensors, of one dimension or more, and what is made is of the same kind. The
+first dimension is a matrix's rows, the rest its columns; one dimension is one row. A tensor on a GPU
+stays there: work is enqueued on the stream that is current, and nothing waits but the report.
 """
 
 import ctypes
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Optional, Tuple
 
 from cenote import _codec
-from cenote._arrays import Rows, matrix_of, place_of
+from cenote._arrays import Rows, matrix_of, place_of, sides_of
 from cenote._codec import GRANULARITIES, OVERFLOWS, function
 from cenote._lib import c_text, check, count_of
 
@@ -61,18 +62,19 @@ class Report:
 
 
 class Encoded:
-    """An encoded matrix: its `codec`, and the `shape` and `dtype` ("fp32", "fp16" or "bf16") of what it
+    """An encoded array: its `codec`, and the `shape` and `dtype` ("fp32", "fp16" or "bf16") of what it
     was made of.
 
     `values`, and where the codec has them `scales` (float32), `zeros` (int8) and `metadata`, else None,
-    are arrays with a row for each row, or row of units. NumPy has no BF16 and no 8-bit floats, and
-    torch few unsigned types: such elements are integers of as many bits there. INT4 is two to a byte.
+    are arrays of two dimensions, with a row for each row of the matrix, or row of units. NumPy has no BF16
+    and no 8-bit floats, and torch few unsigned types: such elements are integers of as many bits there.
+    INT4 is two to a byte.
     """
 
     def __init__(
         self,
         codec: Codec,
-        shape: Tuple[int, int],
+        shape: Tuple[int, ...],
         dtype: str,
         values: Any,
         scales: Any = None,
@@ -106,8 +108,8 @@ class Encoded:
         return self._report
 
     def __repr__(self) -> str:
-        rows, cols = self.shape
-        return f"<cenote.codec.Encoded {self.codec.format} of {rows} x {cols} {self.dtype}>"
+        sides = " x ".join(map(str, self.shape))
+        return f"<cenote.codec.Encoded {self.codec.format} of {sides} {self.dtype}>"
 
 
 def _raw(codec: Codec, scales_given: bool) -> _codec.Codec:
@@ -219,10 +221,11 @@ def encode(
     report: bool = True,
     copy: bool = False,
 ) -> Encoded:
-    """Encodes a matrix: a NumPy array or torch tensor of two dimensions, float32, float16 or bfloat16.
+    """Encodes a NumPy array or torch tensor, float32, float16 or bfloat16, of one dimension or more:
+    the first is a matrix's rows, the rest its columns, and one dimension is one row.
 
-    It is read where it lies, if the elements of a row are neighbours, however far rows are apart. Other
-    strides are a ValueError, or copied if `copy` is True. On a GPU the work is enqueued on torch's
+    It is read where it lies, if the elements of a row are neighbours in their order, however far rows are
+    apart. Other strides are a ValueError, or copied if `copy` is True. On a GPU the work is enqueued on torch's
     current stream of the tensor's device.
 
     `format`: a name of docs/codecs.md. `granularity`: "unscaled", "tensor", "row", "column", "group" (with
@@ -245,7 +248,7 @@ def encode(
         raise ValueError("zeros are given with the scales of an asymmetric codec, and only then")
     sizes = _bound(raw, rows.shape)
     values, metadata = _room(place, codec, rows.shape, sizes)
-    encoded = Encoded(codec, rows.shape, rows.dtype, values, metadata=metadata)
+    encoded = Encoded(codec, tuple(array.shape), rows.dtype, values, metadata=metadata)
     if raw.granularity:
         units = _units(codec, rows.shape)
         given = scales is not None
@@ -287,35 +290,64 @@ def _encode(
 
 
 def decode(encoded: Encoded, *, dtype: Optional[str] = None, out: Any = None) -> Any:
-    """The decoded matrix, as a new array of `dtype` ("fp32", "fp16", "bf16"; None: that of the source), or
+    """The decoded array, as a new one of `dtype` ("fp32", "fp16", "bf16"; None: that of the source), or
     in `out`: of the encoded one's shape and kind, with strides as encode() takes them. In NumPy "bf16"
     needs ml_dtypes. On a GPU the work is enqueued on torch's current stream.
 
     cenote.Error: the parts are not what encoding gives, as far as that can be told.
     """
-    place = place_of(encoded.values, "encoded.values")
+    return Decoding(encoded, dtype, out).run()
+
+
+class Decoding:
+    """decode(), prepared once for arrays that stay where they are, as bench/gpu/product.py needs it."""
+
+    def __init__(self, encoded: Encoded, dtype: Optional[str], out: Any) -> None:
+        self._place = place = place_of(encoded.values, "encoded.values")
+        self._raw, self._parts = parts_of(place, encoded)
+        if out is None:
+            kind = encoded.dtype if dtype is None else dtype
+            if kind not in ("fp32", "fp16", "bf16"):
+                raise ValueError(f"dtype is {kind!r}: expected fp32, fp16 or bf16")
+            out = place.matrix(kind, encoded.shape)
+        elif dtype is not None:
+            raise ValueError("dtype is that of out, where there is one")
+        elif not place.owns(out) or tuple(out.shape) != tuple(encoded.shape) or not place.writable(out):
+            raise ValueError(f"out is no array for it: expected {place}, to be written, of {encoded.shape}")
+        self._encoded = encoded  # whose parts must stay
+        self._out, rows = matrix_of(place, out, "out", False)
+        self._matrix = rows.at(place.address(out))
+
+    def run(self) -> Any:
+        """What decode() gives."""
+        place, raw, parts, matrix = self._place, byref(self._raw), byref(self._parts), byref(self._matrix)
+        if place.device is None:
+            check(function("cen_codec_decode")(raw, parts, matrix))
+        else:
+            call = function("cen_codec_decode_async")
+            check(call(place.device.handle, raw, parts, matrix, place.stream))
+        return self._out
+
+
+def parts_of(place: Any, encoded: Encoded) -> Tuple[_codec.Codec, _codec.Parts]:
+    """What the library is told of an encoded array, which may be anybody's. ValueError: as far as Python can
+    tell it is none of this place."""
     raw = _raw(encoded.codec, False)
-    sizes = _bound(raw, encoded.shape)
+    sizes = _bound(raw, encoded_sides(encoded))
     if encoded.codec.format == "lossless_bf16":
         sizes.values = place.nbytes(encoded.values)
     _check_parts(place, encoded, sizes)
-    if out is None:
-        kind = encoded.dtype if dtype is None else dtype
-        if kind not in ("fp32", "fp16", "bf16"):
-            raise ValueError(f"dtype is {kind!r}: expected fp32, fp16 or bf16")
-        out = place.matrix(kind, encoded.shape)
-    elif dtype is not None:
-        raise ValueError("dtype is that of out, where there is one")
-    elif not place.owns(out) or tuple(out.shape) != tuple(encoded.shape) or not place.writable(out):
-        raise ValueError(f"out is no array for it: expected {place}, to be written, of {encoded.shape}")
-    out, rows = matrix_of(place, out, "out", False)
-    matrix, parts = rows.at(place.address(out)), _parts(place, encoded, sizes)
-    if place.device is None:
-        check(function("cen_codec_decode")(byref(raw), byref(parts), byref(matrix)))
-    else:
-        call = function("cen_codec_decode_async")
-        check(call(place.device.handle, byref(raw), byref(parts), byref(matrix), place.stream))
-    return out
+    return raw, _parts(place, encoded, sizes)
+
+
+def encoded_sides(encoded: Encoded) -> Tuple[int, int]:
+    """Rows and columns of the matrix."""
+    if not isinstance(encoded.shape, (tuple, list)) or not encoded.shape:
+        raise ValueError(f"encoded.shape is {encoded.shape!r}: expected one dimension or more")
+    for side in encoded.shape:
+        count_of("a side of encoded.shape", side)
+    rows, cols = sides_of(encoded.shape)
+    return rows, count_of("the product of the sides of encoded.shape after the first", cols)
 
 
 def _check_parts(place: Any, encoded: Encoded, sizes: _codec.Sizes) -> None:

@@ -312,6 +312,19 @@ cen_calibration_stats ceni_calibration_stats_of(const ceni_calibrate_state *s) {
     return stats_of(s->count, s->nan, s->infinite, s->zeros, s->least, s->most);
 }
 
+cen_status cen_calibration_get_channels(const cen_calibration *c, cen_channels *channels,
+                                        uint64_t *count) {
+    if (!c || !channels || !count) {
+        return ceni_fail(CEN_ERR_INVALID, "cen_calibration_get_channels: %s is NULL",
+                         !c         ? "calibration"
+                         : channels ? "count"
+                                    : "channels");
+    }
+    *channels = c->axis;
+    *count = c->channel_count;
+    return CEN_OK;
+}
+
 cen_status cen_calibration_get_stats(const cen_calibration *c, cen_calibration_stats *stats) {
     if (!c || !stats) {
         return ceni_fail(CEN_ERR_INVALID, "cen_calibration_get_stats: %s is NULL",

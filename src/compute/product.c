@@ -237,3 +237,13 @@ cen_status cen_product_list(cen_device *device, const cen_product *product,
     make_task(product, &task);
     return ceni_product_list(device, &task, kernels, capacity, count);
 }
+
+cen_status cen_product_on_host(const cen_product *product) {
+    ceni_product_task task = {0};
+    cen_status status = check(product, &task);
+    if (!status) {
+        make_task(product, &task);
+        ceni_product_on_host(&task);
+    }
+    return status;
+}

@@ -24,6 +24,9 @@ cen_status ceni_product_list(cen_device *device, const ceni_product_task *task,
 cen_status ceni_product_launch(cen_device *device, const ceni_product_task *task,
                                cen_stream stream);
 
+/* On the calling thread, in the process's memory. */
+void ceni_product_on_host(const ceni_product_task *task);
+
 /* Checks an encoded B, and makes the job of it that a kernel decodes. */
 cen_status ceni_product_weight(const cen_product *product, ceni_codec_job *weight);
 /* CENI_WIDE_B, if the weight's values and metadata may be read in whole runs; else 0. */

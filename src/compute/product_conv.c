@@ -198,3 +198,12 @@ cen_status cen_conv_list(cen_device *device, const cen_conv *conv, cen_product_k
     cen_status status = make_task(conv, &task);
     return status ? status : ceni_product_list(device, &task, kernels, capacity, count);
 }
+
+cen_status cen_conv_on_host(const cen_conv *conv) {
+    ceni_product_task task;
+    cen_status status = make_task(conv, &task);
+    if (!status) {
+        ceni_product_on_host(&task);
+    }
+    return status;
+}

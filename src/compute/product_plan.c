@@ -357,3 +357,17 @@ cen_status ceni_product_launch(cen_device *device, const ceni_product_task *task
                      "%s: '%.64s' is no kernel that does this %s on %s:%d; cen_%s_list names them",
                      call, task->kernel, call, device->backend->name, device->ordinal, call);
 }
+
+void ceni_product_on_host(const ceni_product_task *task) {
+    static const uint32_t one[3] = {1, 1, 1}; /* twins do all of it, whatever the launch */
+    ceni_conv_args conv = task->conv;
+    ceni_codec_job weight = task->weight;
+    void *of_conv[] = {&conv}, *of_product[] = {&conv.product, &weight};
+    if (task->is_conv) {
+        ceni_twin_conv(one, one, 0, of_conv);
+    } else if (task->is_coded) {
+        ceni_twin_coded(one, one, 0, of_product);
+    } else {
+        ceni_twin_product(one, one, 0, of_product);
+    }
+}

@@ -70,6 +70,44 @@ class NumPy(unittest.TestCase):
         rows.add(x)
         self.assertEqual(rows.outliers(35)[0], [Outlier(7, -40)])
 
+    def test_any_number_of_dimensions(self):
+        import numpy
+
+        x = normal(60, 40).reshape(5, 12, 40)
+        tokens, filters, plain = Calibration(columns=40), Calibration(rows=5), Calibration()
+        for seen in (tokens, filters, plain):
+            seen.add(x)
+            self.assertEqual(seen.stats.count, 2400)
+        for i in (0, 4):
+            self.assertEqual(tokens.channel(i).stats.max, x[:, :, i].max())
+            self.assertEqual(filters.channel(i).stats.max, x[i].max())
+        with tempfile.TemporaryDirectory() as folder:
+            tokens.save(Path(folder) / "tokens.calib")
+            tokens = Calibration.load(Path(folder) / "tokens.calib")
+        wide = normal(60, 50).reshape(5, 12, 50)
+        tokens.add(wide[:, :, 3:43])
+        plain.add(wide[:, :, 3:43])
+        plain.add(wide[:, 2:7])
+        plain.add(wide[0, 0])
+        filters.add(wide[:, 2:7])
+        self.assertEqual((tokens.stats.count, filters.stats.count), (4800, 3650))
+        self.assertEqual(plain.stats.count, 2400 + 2400 + 1250 + 50)
+        self.assertEqual(tokens.channel(7).stats.max, max(x[:, :, 7].max(), wide[:, :, 10].max()))
+        tokens.add(x[0, 0])
+        apart = wide[:, 2:7, 3:43]
+        for seen, view in ((filters, wide[:, :, 3:43]), (plain, apart), (tokens, apart), (plain, x.T)):
+            with self.assertRaisesRegex(ValueError, "batch of shape .* copy=True"):
+                seen.add(view)
+            count = seen.stats.count
+            seen.add(view, copy=True)
+            self.assertEqual(seen.stats.count, count + view.size)
+        for wrong in (x[..., :39], x[0, 0, 1:]):
+            with self.assertRaisesRegex(cenote.Error, "batch has 39 channels, the calibration 40"):
+                tokens.add(wrong)
+        for seen in (tokens, filters, plain):
+            with self.assertRaisesRegex(ValueError, "one dimension or more"):
+                seen.add(numpy.array(1.0, numpy.float32))
+
     def test_merged_and_kept_in_a_file(self):
         x = normal()
         whole, parts = Calibration(rows=64), [Calibration(rows=64), Calibration(rows=64)]

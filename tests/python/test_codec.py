@@ -128,6 +128,69 @@ class NumPy(unittest.TestCase):
             with self.assertRaises(ValueError):
                 decode(got, out=view)
 
+    def test_any_number_of_dimensions(self):
+        import numpy
+
+        whole = normal(6, 4 * 5 * 8)
+        for shape, sides in (
+            ((960,), (1, 960)),
+            ((6, 4, 40), (6, 160)),
+            ((6, 1, 4, 5, 8), (6, 160)),
+            ((960, 1, 1), (960, 1)),
+            ((1, 6, 160), (1, 960)),
+            ((0, 4, 5), (0, 20)),
+            ((3, 0, 5), (3, 0)),
+            ((0,), (1, 0)),
+        ):
+            array = whole.reshape(shape) if 0 not in shape else numpy.empty(shape, numpy.float32)
+            for form in ("int8", "int4", "fp16", "2:4_int8"):
+                with self.subTest(f"{shape} {form}"):
+                    got, want = encode(array, format=form), encode(array.reshape(sides), format=form)
+                    self.assertEqual((got.shape, got.values.shape), (shape, want.values.shape))
+                    self.assertEqual(got.values.tobytes(), want.values.tobytes())
+                    self.assertTrue((decode(got) == decode(want).reshape(shape)).all())
+                    self.assertEqual(decode(got).shape, shape)
+                    out = numpy.empty(shape, numpy.float16)
+                    self.assertIs(decode(got, out=out), out)
+        self.assertEqual(repr(encode(whole.reshape(6, 4, 40))), "<cenote.codec.Encoded int8 of 6 x 4 x 40 fp32>")
+        self.assertEqual(encode(whole.reshape(6, 4, 40)).report.count, 960)
+
+    def test_dimensions_that_merge_are_read_where_they_lie(self):
+        import numpy
+
+        whole = normal(12, 4 * 5 * 8).reshape(12, 4, 5, 8)
+        columns = normal(6, 40)[:, 3:23].reshape(6, 4, 5)  # NumPy's own view: rows are apart
+        self.assertIsNotNone(columns.base)
+        single = whole[:, 3:, 4:, 2:7]
+        for view in (whole[::3], whole[:, 1:3], whole[:, 2, 1:4], single, whole[5:6, :1, 2:3], columns):
+            got, want = encode(view), encode(view.copy())
+            self.assertEqual(got.shape, view.shape)
+            self.assertTrue((got.values == want.values).all())
+            self.assertTrue((got.scales == want.scales).all())
+        room = numpy.full((6, 9, 5), 7, numpy.float32)
+        out = room[:, 2:6]
+        self.assertIs(decode(encode(columns), out=out), out)
+        self.assertTrue((out == decode(encode(columns.copy()))).all())
+        self.assertTrue((room[:, :2] == 7).all() and (room[:, 6:] == 7).all())
+        for view in (
+            whole.transpose(0, 2, 3, 1),
+            whole[:, :, ::2],
+            whole[:, :, :3],
+            whole[..., :4],
+            whole[:, ::-1],
+            whole[:, :, 0],
+            whole.ravel()[::2],
+            numpy.broadcast_to(whole[:, :1], (12, 4, 5, 8)),
+        ):
+            with self.assertRaisesRegex(ValueError, "copy=True makes a copy"):
+                encode(view)
+            got, want = encode(view, copy=True), encode(view.copy())
+            self.assertEqual(got.shape, view.shape)
+            self.assertTrue((got.values == want.values).all())
+            gaps = numpy.empty((*view.shape, 2), numpy.float32)[..., 0]
+            with self.assertRaisesRegex(ValueError, "out of shape .* has strides that no matrix has"):
+                decode(got, out=view if view.flags.writeable else gaps)
+
     def test_given_scales_clip(self):
         import numpy
 
@@ -180,7 +243,8 @@ class NumPy(unittest.TestCase):
                 encode(values, **wrong)
         for array, words in (
             ([[1.0]], "array is a list: expected a NumPy array"),
-            (values[0], "expected float32, float16 or"),
+            (values[0, 0], "array is a float32: expected a NumPy array"),
+            (numpy.array(1.0, numpy.float32), "shape ..: expected .* in one dimension or more"),
             (values.astype(float), "array is of float64"),
             (values.astype(">f4"), "array is of >f4"),
         ):
@@ -200,6 +264,15 @@ class NumPy(unittest.TestCase):
         for values, scales in ((got.values[:3], got.scales), (got.values, None), (got.values[:, ::2], got.scales)):
             with self.assertRaisesRegex(ValueError, "encoded"):
                 decode(Encoded(got.codec, (4, 64), "fp32", values, scales))
+        for shape, words in (
+            ((), "expected one dimension or more"),
+            (64, "encoded.shape is 64"),
+            ((4, -64), "a side of encoded.shape is -64"),
+            ((4, 2**40, 2**40), "sides of encoded.shape after the first is 1208925819614629174706176"),
+            ((4, 13, 5), "encoded.values has not 260"),
+        ):
+            with self.assertRaisesRegex(ValueError, words):
+                decode(Encoded(got.codec, shape, "fp32", got.values, got.scales))
 
     def test_the_report_is_for_the_asking(self):
         self.assertIsNone(encode(normal(), report=False).report)
@@ -290,6 +363,40 @@ class Torch(unittest.TestCase):
                 self.assertTrue(
                     torch.equal(encode(whole.t(), copy=True).values, encode(whole.t().contiguous()).values)
                 )
+
+    def test_any_number_of_dimensions(self):
+        import torch
+
+        for device in self.devices:
+            whole = torch.from_numpy(normal(6, 160)).reshape(6, 4, 5, 8).to(device)
+            last = whole.contiguous(memory_format=torch.channels_last)
+            turned = last.permute(0, 2, 3, 1)
+            for view in (whole, whole[::2, 1:3], whole.flatten(), whole[:, 2, 1:4], whole[:0], turned):
+                got, want = encode(view), encode(view.contiguous())
+                self.assertEqual(got.shape, tuple(view.shape))
+                self.assertTrue(torch.equal(got.values, want.values))
+                self.assertTrue(torch.equal(decode(got), decode(want)))
+                self.assertEqual(decode(got).shape, view.shape)
+            for view in (last, whole[..., :4], whole.flatten()[::2], whole[:, :1].expand(6, 4, 5, 8)):
+                with self.assertRaisesRegex(ValueError, "copy=True makes a copy"):
+                    encode(view)
+                self.assertTrue(torch.equal(encode(view, copy=True).values, encode(view.contiguous()).values))
+            with self.assertRaisesRegex(ValueError, "in one dimension or more"):
+                encode(whole[0, 0, 0, 0])
+
+    def test_negative_views(self):
+        import torch
+
+        for device in self.devices:
+            whole = torch.from_numpy(normal(4, 8)).to(device)
+            negative = torch.complex(whole, whole).conj().imag
+            self.assertTrue(negative.is_neg())
+            for view in (negative, negative[:1, :1], negative[0]):
+                with self.assertRaisesRegex(ValueError, "copy=True makes a copy"):
+                    encode(view)
+                self.assertTrue(torch.equal(decode(encode(view, format="fp16", copy=True)), view.half().float()))
+            with self.assertRaisesRegex(ValueError, "scales is of torch.float32"):
+                encode(whole[:, :1], granularity="tensor", scales=negative[:1, :1])
 
     def test_given_scales(self):
         import torch

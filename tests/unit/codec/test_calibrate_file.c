@@ -58,6 +58,11 @@ static void same_stats(const cen_calibration_stats *a, const cen_calibration_sta
 
 static void same(const cen_calibration *a, const cen_calibration *b, uint64_t channels) {
     cen_calibration_stats x, y;
+    cen_channels ours, theirs;
+    uint64_t count, counted;
+    OK(cen_calibration_get_channels(a, &ours, &count));
+    OK(cen_calibration_get_channels(b, &theirs, &counted));
+    assert_true(ours == theirs && count == channels && counted == channels);
     OK(cen_calibration_get_stats(a, &x));
     OK(cen_calibration_get_stats(b, &y));
     same_stats(&x, &y);
