@@ -25,8 +25,9 @@ int cli_usage_error(const char *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 int cli_failed(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Writes a file in place of what it held; one that could not be written whole is removed, unless it
- * is a device or a pipe. Returns the exit status; one line on stderr says what failed. */
+/* Writes a file, which then takes the place of what was there; on failure that stays. A link stays
+ * one; a device or a pipe is written to. Returns the exit status; one line on stderr says what
+ * failed. */
 int cli_write_file(const char *command, const char *path, const char *text, size_t size);
 
 /* The library's last error, for the one line that says why a command failed: pass cli_keep_error to
