@@ -359,8 +359,8 @@ typedef struct plain {
 
 static void call_plain(const void *arg) {
     plain p = *(const plain *)arg;
-    uint64_t rounds = 1;
-    cen_launch at = {{2048, 1, 1}, {512, 1, 1}, 0};
+    uint64_t rounds = 1, run = 512 * 4 * 16; /* what a block moves at a time */
+    cen_launch at = {{(uint32_t)((p.bytes + run - 1) / run), 1, 1}, {512, 1, 1}, 0};
     bool copies = p.dst && strstr(p.kernel, "copy");
     void *copy[] = {&p.dst, &p.src, &p.bytes, &rounds},
          *read[] = {&p.src, &p.bytes, &rounds, &p.dst};

@@ -77,25 +77,39 @@ __device__ void fold(uint32_t &sum, uint4 q) {
     sum ^= q.z ^ q.w;
 }
 
+// A block's share of `quads` are runs of four for each of its threads: `run` for a whole one, which
+// begins at its argument, with the threads' `apart`; `single` for each of the rest.
+template <typename Run, typename Single>
+__device__ void share(uint64_t quads, uint32_t block, uint32_t blocks, Run run, Single single) {
+    const uint64_t apart = blockDim.x, length = 4 * apart;
+    for (uint64_t at = block * length; at < quads; at += blocks * length) {
+        uint64_t i = at + threadIdx.x;
+        if (at + length <= quads) {
+            run(i, apart);
+            continue;
+        }
+        for (; i < quads; i += apart) {
+            single(i);
+        }
+    }
+}
+
 // The ^ of this thread's share of the quads of 16 bytes, `rounds` times.
 template <typename Load>
-__device__ uint32_t fold_all(uint64_t src, uint64_t quads, uint64_t rounds, uint64_t first,
-                             uint64_t stride) {
+__device__ uint32_t fold_all(uint64_t src, uint64_t quads, uint64_t rounds, uint32_t block,
+                             uint32_t blocks) {
     uint32_t sum = 0;
+    auto run = [&](uint64_t i, uint64_t apart) {
+        uint4 a = Load::quad(src + i * 16), b = Load::quad(src + (i + apart) * 16);
+        uint4 c = Load::quad(src + (i + 2 * apart) * 16);
+        uint4 d = Load::quad(src + (i + 3 * apart) * 16);
+        fold(sum, a);
+        fold(sum, b);
+        fold(sum, c);
+        fold(sum, d);
+    };
     for (uint64_t r = 0; r < rounds; r++) {
-        uint64_t i = first;
-        for (; i + 3 * stride < quads; i += 4 * stride) {
-            uint4 a = Load::quad(src + i * 16), b = Load::quad(src + (i + stride) * 16);
-            uint4 c = Load::quad(src + (i + 2 * stride) * 16);
-            uint4 d = Load::quad(src + (i + 3 * stride) * 16);
-            fold(sum, a);
-            fold(sum, b);
-            fold(sum, c);
-            fold(sum, d);
-        }
-        for (; i < quads; i += stride) {
-            fold(sum, Load::quad(src + i * 16));
-        }
+        share(quads, block, blocks, run, [&](uint64_t i) { fold(sum, Load::quad(src + i * 16)); });
     }
     return sum;
 }
@@ -112,33 +126,20 @@ __device__ uint32_t fold_block(uint32_t sum) {
     return total;
 }
 
-__device__ uint64_t first_of_grid() {
-    return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
-}
-
-__device__ uint64_t threads_of_grid() {
-    return (uint64_t)gridDim.x * blockDim.x;
-}
-
 // Stores make(i) at dst for this thread's share of the quads of 16 bytes, `rounds` times; four are
 // made before the first is stored.
 template <typename Make>
 __device__ void store_all(uint64_t dst, uint64_t quads, uint64_t rounds, Make make) {
     uint4 *to = (uint4 *)dst;
-    uint64_t stride = threads_of_grid();
+    auto run = [=](uint64_t i, uint64_t apart) {
+        uint4 a = make(i), b = make(i + apart), c = make(i + 2 * apart), d = make(i + 3 * apart);
+        to[i] = a;
+        to[i + apart] = b;
+        to[i + 2 * apart] = c;
+        to[i + 3 * apart] = d;
+    };
     for (uint64_t r = 0; r < rounds; r++) {
-        uint64_t i = first_of_grid();
-        for (; i + 3 * stride < quads; i += 4 * stride) {
-            uint4 a = make(i), b = make(i + stride), c = make(i + 2 * stride);
-            uint4 d = make(i + 3 * stride);
-            to[i] = a;
-            to[i + stride] = b;
-            to[i + 2 * stride] = c;
-            to[i + 3 * stride] = d;
-        }
-        for (; i < quads; i += stride) {
-            to[i] = make(i);
-        }
+        share(quads, blockIdx.x, gridDim.x, run, [=](uint64_t i) { to[i] = make(i); });
         asm volatile("" ::: "memory"); // so that each round stores anew
     }
 }
@@ -202,8 +203,7 @@ extern "C" __global__ void cen_chase_shared(uint32_t bytes, uint64_t steps, uint
 }
 
 extern "C" __global__ void cen_read(uint64_t src, uint64_t bytes, uint64_t rounds, uint64_t out) {
-    uint32_t sum =
-        fold_block(fold_all<past_l1>(src, bytes / 16, rounds, first_of_grid(), threads_of_grid()));
+    uint32_t sum = fold_block(fold_all<past_l1>(src, bytes / 16, rounds, blockIdx.x, gridDim.x));
     if (!threadIdx.x) {
         atomicXor((unsigned long long *)out, (unsigned long long)sum);
     }
@@ -211,8 +211,7 @@ extern "C" __global__ void cen_read(uint64_t src, uint64_t bytes, uint64_t round
 
 extern "C" __global__ void cen_read_l1(uint64_t src, uint64_t bytes, uint64_t rounds,
                                        uint64_t out) {
-    uint32_t sum =
-        fold_block(fold_all<through_l1>(src, bytes / 16, rounds, threadIdx.x, blockDim.x));
+    uint32_t sum = fold_block(fold_all<through_l1>(src, bytes / 16, rounds, 0, 1));
     if (!threadIdx.x) {
         atomicAdd((unsigned long long *)out, (unsigned long long)sum);
     }
