@@ -159,7 +159,9 @@ cu_result cuKernelGetFunction(cu_function *function, cu_kernel kernel) {
 cu_result cuFuncSetAttribute(cu_function function, cu_enum attribute, int value) {
     td_context *context;
     TD_TRY(td_enter_context(__func__, &context));
-    TD_NEED(function && attribute == CU_FUNC_SHARED_MAX && value >= 0 && value <= 227 << 10);
+    TD_NEED(function && value >= 0);
+    TD_NEED((attribute == CU_FUNC_SHARED_MAX && value <= 227 << 10) ||
+            (attribute == CU_FUNC_SHARED_PERCENT && value <= 100));
     return CU_SUCCESS;
 }
 

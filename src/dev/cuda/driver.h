@@ -144,6 +144,7 @@ typedef struct cu_tensor_map {
     X(CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_GLOBAL, 0)                                       \
     X(CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                     \
     X(FUNC_SHARED_MAX, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8)                         \
+    X(FUNC_SHARED_PERCENT, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 9)                  \
     X(TENSOR_FP16, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 6)                                             \
     X(TENSOR_BF16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 9)                                            \
     X(TENSOR_PLAIN, CU_TENSOR_MAP_INTERLEAVE_NONE, 0)                                              \

@@ -9,6 +9,14 @@
 
 enum { SHARED_ALWAYS = 48 << 10 }; /* what a block may have without being asked for */
 
+/* Kernels that measure the first-level cache have as much of it as there can be; others share it
+ * with shared memory as the driver sees fit. */
+static cu_result give_l1(const ceni_cu *cu, const char *name, cu_function function) {
+    return !strcmp(name, "cen_chase") || !strcmp(name, "cen_read_l1")
+               ? cu->cuFuncSetAttribute(function, CU_FUNC_SHARED_PERCENT, 0)
+               : CU_SUCCESS;
+}
+
 /* Loads the image and finds every kernel in it, so that no later launch has to load code (which
  * might wait for running kernels, or fall into a capture). */
 static cu_result load_kernels(ceni_cuda_device *self) {
@@ -29,6 +37,7 @@ static cu_result load_kernels(ceni_cuda_device *self) {
     cu_result result = cu->cuModuleLoadData(&module, ceni_kernels_image);
     for (size_t i = 0; result == CU_SUCCESS && i < count; i++) {
         result = cu->cuModuleGetFunction(&functions[i], module, ceni_kernels[i].name);
+        result = result ? result : give_l1(cu, ceni_kernels[i].name, functions[i]);
         shared_most[i] = SHARED_ALWAYS;
     }
     ceni_cuda_restore(cu, mode);
