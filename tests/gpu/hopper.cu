@@ -124,7 +124,7 @@ __device__ static void begin_barrier(uint64_t *barrier, uint32_t arrivals) {
     __syncthreads();
 }
 
-// An operand into shared memory by ordinary stores: as product_wgmma.cu's stages have it.
+// An operand into shared memory by ordinary stores: as the stages of wgmma_tiles.cuh have it.
 template <bool ALONG> __device__ static void put_operand(uint16_t *to, const uint16_t *from, uint32_t mn) {
     for (uint32_t i = threadIdx.x; i < mn * STEPS; i += blockDim.x) {
         uint32_t row = i / STEPS, k = i % STEPS;
