@@ -152,11 +152,10 @@ __device__ __forceinline__ void consume(const args &p, layout<COLS> l, uint32_t 
 }
 
 // All threads call it.
-template <int COLS>
-__device__ __forceinline__ void begin_barriers(layout<COLS> l, uint32_t to_fill,
-                                               uint32_t to_empty) {
+template <typename Layout>
+__device__ __forceinline__ void begin_barriers(Layout l, uint32_t to_fill, uint32_t to_empty) {
     if (threadIdx.x == 0) {
-        for (uint32_t i = 0; i < layout<COLS>::STAGES; i++) {
+        for (uint32_t i = 0; i < Layout::STAGES; i++) {
             barrier_init(l.full + i * 8, to_fill);
             barrier_init(l.empty + i * 8, to_empty);
         }
