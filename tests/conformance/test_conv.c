@@ -251,6 +251,14 @@ static void layers_are_exact(void **state) {
          .filter_height = 1,
          .filter_width = 1,
          .stride = {2, 2}},
+        /* A plain product. */
+        {.images = 3,
+         .height = 21,
+         .width = 20,
+         .channels = 72,
+         .filters = 130,
+         .filter_height = 1,
+         .filter_width = 1},
     };
     if (!kernels_differ(*state)) {
         suite_skip("one twin serves all shapes here, and takes long for large ones");
@@ -495,6 +503,25 @@ static void boxes_are_brought_where_they_can_be(void **state) {
     untell(&t);
 }
 
+/* One tap at each pixel needs no gathering. */
+static void plain_ones_are_products(void **state) {
+    cen_device *d = fixture_of(state)->device;
+    told t;
+    tell(&t, d, true);
+    cen_conv c = layer(64, 56, 64, 256);
+    c.filter_height = c.filter_width = 1;
+    first_is(d, c, 7, "cen_conv_boxes256_bf16");
+    c.padding[0] = c.padding[1] = 0;
+    cen_product_kernel first;
+    size_t count = 0;
+    OK(cen_conv_list(d, &c, &first, 1, &count));
+    assert_memory_equal(first.name, "cen_product_wgmma", 17);
+    c.stride[0] = 2;
+    OK(cen_conv_list(d, &c, &first, 1, &count));
+    assert_memory_equal(first.name, "cen_conv_boxes", 14);
+    untell(&t);
+}
+
 /* The map of a walk; where the driver has none, the next kernel needs one of the filters alone. */
 static void maps_describe_the_walk(void **state) {
     cen_device *d = fixture_of(state)->device;
@@ -541,6 +568,7 @@ static const struct CMUnitTest tests[] = {
     SUITE_TEST(empty_ones_do_what_there_is),
     SUITE_TEST(filters_choose_the_tile),
     SUITE_TEST(boxes_are_brought_where_they_can_be),
+    SUITE_TEST(plain_ones_are_products),
     SUITE_TEST(maps_describe_the_walk),
 };
 
