@@ -68,14 +68,14 @@ static bool mappable(const ceni_product_args *p) {
 }
 
 /* Kernels of one kind, of which the planner takes the one that needs least time first. */
-enum { CHOICES = 3 };
+enum { CHOICES = 3, BOXES = 4 };
 
 /* Kernels of wgmma by the tile that `blocks` blocks make together, and what a column of it costs,
  * beside others: narrow tiles wait for shared memory and L2, and the epilogue weighs more.
  * bench/gpu/product.py --only half conv measures all of them. A pair is taken by name only, until
  * it is seen to be faster: less than 100 would have it taken. */
 typedef struct wgmma_kernel {
-    uint32_t cols, blocks, cost;
+    uint32_t cols, blocks, cost, stages, shared;
     const char *const *names[2]; /* of FP16 and BF16, by layout; one name of convolutions */
 } wgmma_kernel;
 
@@ -85,12 +85,14 @@ typedef struct coded_kernel {
     const char *const *names[2]; /* of FP16 and BF16, by layout */
 } coded_kernel;
 
+/* Stages and shared bytes of those that have the usual ones of their columns. */
+#define USUAL(cols) CENI_WGMMA_STAGES(cols), CENI_WGMMA_SHARED(cols)
 #define NAMES(base)                                                                                \
     { LAYOUTS(base "_fp16"), LAYOUTS(base "_bf16") }
 static const wgmma_kernel products[CHOICES] = {
-    {256, 1, 100, NAMES("cen_product_wgmma")},
-    {128, 1, 110, NAMES("cen_product_wgmma128")},
-    {256, 2, 1000, NAMES("cen_product_wgmma_pair")},
+    {256, 1, 100, USUAL(256), NAMES("cen_product_wgmma")},
+    {128, 1, 110, USUAL(128), NAMES("cen_product_wgmma128")},
+    {256, 2, 1000, USUAL(256), NAMES("cen_product_wgmma_pair")},
 };
 static const coded_kernel coded_products[CHOICES] = {
     {CENI_SIMT_TILE, NAMES("cen_product_coded")},
@@ -104,16 +106,24 @@ static const coded_kernel coded_products[CHOICES] = {
             base "_bf16"                                                                           \
         }                                                                                          \
     }
-static const wgmma_kernel convolutions[CHOICES] = {
-    {256, 1, 100, NAMES("cen_conv_wgmma256")},
-    {128, 1, 110, NAMES("cen_conv_wgmma128")},
-    {64, 1, 130, NAMES("cen_conv_wgmma64")},
+static const wgmma_kernel gathered[CHOICES] = {
+    {256, 1, 100, USUAL(256) + CENI_CONV_ROWS_SHARED, NAMES("cen_conv_wgmma256")},
+    {128, 1, 110, USUAL(128) + CENI_CONV_ROWS_SHARED, NAMES("cen_conv_wgmma128")},
+    {64, 1, 130, USUAL(64) + CENI_CONV_ROWS_SHARED, NAMES("cen_conv_wgmma64")},
+};
+/* Of 64 columns, the tensor cores wait for shared memory, less where filters are not brought. */
+static const wgmma_kernel boxes[BOXES] = {
+    {256, 1, 100, USUAL(256), NAMES("cen_conv_boxes256")},
+    {128, 1, 105, USUAL(128), NAMES("cen_conv_boxes128")},
+    {64, 1, 150, USUAL(64), NAMES("cen_conv_boxes64")},
+    {CENI_HELD_COLS, 1, 120, CENI_HELD_STAGES, CENI_HELD_SHARED, NAMES("cen_conv_held64")},
 };
 #undef NAMES
+#undef USUAL
 
-/* The choices from the least time on, of equals the first. */
-static void order_by(const uint64_t times[CHOICES], uint32_t order[CHOICES]) {
-    for (uint32_t i = 0; i < CHOICES; i++) {
+/* The first `count` choices from the least time on, of equals the first. */
+static void order_by(const uint64_t times[], uint32_t count, uint32_t order[]) {
+    for (uint32_t i = 0; i < count; i++) {
         uint32_t at = i;
         for (; at && times[order[at - 1]] > times[i]; at--) {
             order[at] = order[at - 1];
@@ -132,15 +142,14 @@ static uint64_t wgmma_time(const cen_device *device, const ceni_product_args *p,
 
 /* Blocks stay and take tile after tile. */
 static void add_wgmma(const cen_device *device, list *l, const wgmma_kernel *kernel,
-                      const char *name, uint32_t more_shared) {
+                      const char *name) {
     const uint32_t tile[3] = {CENI_WGMMA_ROWS * kernel->blocks, kernel->cols, CENI_WGMMA_DEPTH};
     uint32_t places = device->multiprocessors / kernel->blocks;
     size_t before = l->count;
     if (kernel->blocks > 1 && (!places || l->args->m <= CENI_WGMMA_ROWS)) {
         return; /* no room for a pair, or nothing for its second */
     }
-    add(l, name, tile, (uint32_t)CENI_WGMMA_STAGES(kernel->cols), CENI_WGMMA_THREADS,
-        (uint32_t)CENI_WGMMA_SHARED(kernel->cols) + more_shared);
+    add(l, name, tile, kernel->stages, CENI_WGMMA_THREADS, kernel->shared);
     if (l->count > before) {
         cen_product_kernel *added = &l->kernels[before];
         added->blocks =
@@ -148,28 +157,32 @@ static void add_wgmma(const cen_device *device, list *l, const wgmma_kernel *ker
     }
 }
 
-static void add_all_wgmma(const cen_device *device, list *l, bool is_conv) {
+/* The first `count` of a kind. */
+static void add_all_wgmma(const cen_device *device, list *l, const wgmma_kernel *all,
+                          uint32_t count, bool is_conv) {
     const ceni_product_args *p = l->args;
-    const wgmma_kernel *all = is_conv ? convolutions : products;
-    uint32_t more = is_conv ? CENI_CONV_ROWS_SHARED : 0, order[CHOICES];
-    uint64_t times[CHOICES];
-    if (device->compute_capability != 90 || !device->backend->tensor_map || !mappable(p)) {
-        return;
-    }
-    for (uint32_t i = 0; i < CHOICES; i++) {
+    uint32_t order[BOXES];
+    uint64_t times[BOXES];
+    for (uint32_t i = 0; i < count; i++) {
         times[i] = wgmma_time(device, p, &all[i]);
     }
-    order_by(times, order);
-    for (uint32_t i = 0; i < CHOICES; i++) {
+    order_by(times, count, order);
+    for (uint32_t i = 0; i < count; i++) {
         const wgmma_kernel *kernel = &all[order[i]];
         const char *const *names = kernel->names[p->input == CEN_BF16];
-        add_wgmma(device, l, kernel, is_conv ? names[0] : layout(p, names), more);
+        add_wgmma(device, l, kernel, is_conv ? names[0] : layout(p, names));
     }
+}
+
+static bool takes_maps(const cen_device *device, const ceni_product_args *p) {
+    return device->compute_capability == 90 && device->backend->tensor_map && mappable(p);
 }
 
 static void add_half(const cen_device *device, list *l) {
     const ceni_product_args *p = l->args;
-    add_all_wgmma(device, l, false);
+    if (takes_maps(device, p)) {
+        add_all_wgmma(device, l, products, CHOICES, false);
+    }
     add_mma(l,
             p->input == CEN_BF16 ? layout(p, LAYOUTS("cen_product_mma_bf16"))
                                  : layout(p, LAYOUTS("cen_product_mma_fp16")),
@@ -208,13 +221,41 @@ static void add_all_coded(const cen_device *device, list *l) {
     for (uint32_t i = 0; i < CHOICES; i++) {
         times[i] = coded_time(device, l->args, coded_products[i].rows);
     }
-    order_by(times, order);
+    order_by(times, CHOICES, order);
     for (uint32_t i = 0; i < CHOICES; i++) {
         add_coded(device, l, &coded_products[order[i]]);
     }
 }
 
-static void add_conv(const cen_device *device, list *l) {
+/* One side of the images, as the copy engine's maps can describe its walk. */
+static bool side_walks(uint32_t size, uint32_t filter, uint32_t stride, uint32_t dilation,
+                       int32_t pad) {
+    int64_t beyond = (int64_t)(filter - 1) * dilation; /* the last tap, from the first */
+    return size && stride <= 8 && pad <= 128 && beyond <= 255 && pad - beyond >= -128 &&
+           pad - beyond <= 127;
+}
+
+/* Whether the copy engine can bring A: whole boxes of channels. */
+static bool boxes_fit(const cen_device *device, const ceni_conv_args *c) {
+    uint64_t row = (uint64_t)c->width * c->channels * 2, image;
+    return device->backend->pixel_map && c->channels % CENI_WGMMA_DEPTH == 0 &&
+           !__builtin_mul_overflow(row, c->height, &image) && image < UINT64_C(1) << 40 &&
+           side_walks(c->height, c->filter_height, c->stride_y, c->dilation_y, c->pad_y) &&
+           side_walks(c->width, c->filter_width, c->stride_x, c->dilation_x, c->pad_x);
+}
+
+static void add_wgmma_conv(const cen_device *device, list *l, const ceni_conv_args *c) {
+    const ceni_product_args *p = l->args;
+    bool held = p->n <= CENI_HELD_COLS && p->k <= CENI_HELD_STEPS * CENI_WGMMA_DEPTH;
+    if (takes_maps(device, p) && boxes_fit(device, c)) {
+        add_all_wgmma(device, l, boxes, held ? BOXES : BOXES - 1, true);
+    }
+    if (takes_maps(device, p)) {
+        add_all_wgmma(device, l, gathered, CHOICES, true);
+    }
+}
+
+static void add_conv(const cen_device *device, list *l, const ceni_conv_args *c) {
     static const uint32_t tile[3] = {CENI_SIMT_TILE, CENI_SIMT_TILE, CENI_FP32_DEPTH};
     uint8_t type = l->args->input;
     if (type == CEN_FP32) {
@@ -222,7 +263,7 @@ static void add_conv(const cen_device *device, list *l) {
             CENI_FP32_SHARED + CENI_CONV_ROWS_SHARED);
         return;
     }
-    add_all_wgmma(device, l, true);
+    add_wgmma_conv(device, l, c);
     size_t before = l->count;
     add_mma(l, type == CEN_BF16 ? "cen_conv_mma_bf16" : "cen_conv_mma_fp16", 2);
     if (l->count > before) {
@@ -239,7 +280,7 @@ size_t ceni_product_plan(const cen_device *device, const ceni_product_task *task
     if (task->is_coded) {
         add_all_coded(device, &l);
     } else if (task->is_conv) {
-        add_conv(device, &l);
+        add_conv(device, &l, &task->conv);
     } else if (l.args->input == CEN_FP32) {
         add_fp32(&l);
     } else if (l.args->input == CEN_INT8) {
@@ -292,6 +333,24 @@ static cen_status map_matrix(cen_device *device, const ceni_product_args *p, boo
     return ceni_dev_tensor_map(device, &tiled, map);
 }
 
+/* The input of a convolution, by the first pixel that each of the filter's windows has. */
+static cen_status map_pixels(cen_device *device, const ceni_conv_args *c, ceni_tensor_map *map) {
+    const ceni_pixels pixels = {
+        .data = c->product.a,
+        .images = c->images,
+        .height = c->height,
+        .width = c->width,
+        .channels = c->channels,
+        .low = {-c->pad_x, -c->pad_y},
+        .high = {c->pad_x - (int32_t)((c->filter_width - 1) * c->dilation_x),
+                 c->pad_y - (int32_t)((c->filter_height - 1) * c->dilation_y)},
+        .steps = {c->stride_x, c->stride_y},
+        .pixels = CENI_WGMMA_ROWS,
+        .dtype = (cen_dtype)c->product.input,
+    };
+    return ceni_dev_pixel_map(device, &pixels, map);
+}
+
 static bool mapped(const cen_product_kernel *kernel) {
     return kernel->threads == CENI_WGMMA_THREADS;
 }
@@ -304,17 +363,20 @@ static cen_status launch(cen_device *device, const ceni_product_task *task,
     ceni_conv_args conv = task->conv;
     ceni_codec_job weight = task->weight;
     ceni_tensor_map a, b;
-    void *of_product[] = {&product, &a, &b}, *of_conv[] = {&conv, &b},
+    size_t count = ceni_kernel_find(kernel->name)->arg_count;
+    bool gathers = task->is_conv && count == 2;
+    void *of_product[] = {&product, &a, &b}, *of_conv[] = {&conv, gathers ? &b : &a, &b},
          *of_coded[] = {&product, &weight};
     void **args = task->is_conv ? of_conv : task->is_coded ? of_coded : of_product;
-    size_t count = task->is_coded ? 2 : !mapped(kernel) ? 1 : task->is_conv ? 2 : 3;
     cen_status status = CEN_OK;
-    if (mapped(kernel)) {
-        status = task->is_conv ? CEN_OK : map_matrix(device, &product, true, CENI_WGMMA_ROWS, &a);
+    if (mapped(kernel) && !gathers) {
+        status = task->is_conv ? map_pixels(device, &conv, &a)
+                               : map_matrix(device, &product, true, CENI_WGMMA_ROWS, &a);
+    }
+    if (mapped(kernel) && !status) {
         /* Of a pair, each brings a half of the columns. */
         uint32_t halves = kernel->tile[0] / CENI_WGMMA_ROWS;
-        status =
-            status ? status : map_matrix(device, &product, false, kernel->tile[1] / halves, &b);
+        status = map_matrix(device, &product, false, kernel->tile[1] / halves, &b);
     }
     return status ? status : cen_kernel_launch(device, kernel->name, &shape, args, count, stream);
 }

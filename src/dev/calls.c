@@ -319,6 +319,19 @@ cen_status ceni_dev_tensor_map(cen_device *device, const ceni_tiled *tiled, ceni
                            status ? status : device->backend->tensor_map(device, tiled, map));
 }
 
+cen_status ceni_dev_pixel_map(cen_device *device, const ceni_pixels *pixels, ceni_tensor_map *map) {
+    const enum ceni_dev_op op = CENI_OP_pixel_map;
+    cen_status status = ceni_call_enter(device, op);
+    status = status ? status : ceni_call_need(pixels, op, "pixels");
+    status = status ? status : ceni_call_need(map, op, "map");
+    if (!status && !device->backend->pixel_map) {
+        status = ceni_fail(CEN_ERR_UNSUPPORTED, "pixel_map: not on %s:%d", device->backend->name,
+                           device->ordinal);
+    }
+    return ceni_call_leave(device, op,
+                           status ? status : device->backend->pixel_map(device, pixels, map));
+}
+
 cen_status ceni_dev_peer_rank(cen_device *device, cen_device *peer, int *rank) {
     const enum ceni_dev_op op = CENI_OP_peer_rank;
     cen_status status = ceni_call_enter(device, op);

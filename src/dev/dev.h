@@ -51,7 +51,7 @@ typedef struct ceni_legacy_handle {
     X(launch) X(host_func) X(pinned_alloc) X(pinned_free) X(pinned_register)                       \
     X(pinned_unregister) X(peer_can_access) X(peer_rank) X(peer_enable) X(event_export)            \
     X(event_import) X(legacy_export) X(legacy_open) X(legacy_close) X(dmabuf) X(limits)            \
-    X(tensor_map) X(managed_alloc) X(managed_prefetch)
+    X(tensor_map) X(pixel_map) X(managed_alloc) X(managed_prefetch)
 /* clang-format on */
 
 enum ceni_dev_op {
@@ -83,6 +83,20 @@ typedef struct ceni_tiled {
     uint32_t box_cols, box_rows; /* 128 bytes of columns, at most 256 rows */
     cen_dtype dtype;
 } ceni_tiled;
+
+/* Images as the copy engine takes them for a convolution: [images, height, width, channels] without
+ * gaps. A box is `pixels` x 64 channels, laid out as a row of ceni_tiled for each pixel. Its pixels
+ * walk over a rectangle in steps, along x, then y, then to the next image: from `low` of the first
+ * pixel to `high` of the last, both within. All are then moved by an offset that the copy names, of
+ * 0 to 255 each way; what lies outside of an image or behind the last is zero. */
+typedef struct ceni_pixels {
+    cen_addr data;                            /* a multiple of 16 */
+    uint32_t images, height, width, channels; /* channels: a multiple of 8 */
+    int32_t low[2], high[2];                  /* x, y; -128 to 127 */
+    uint32_t steps[2];                        /* x, y; 1 to 8 */
+    uint32_t pixels;                          /* at most 256 */
+    cen_dtype dtype;
+} ceni_pixels;
 
 /* What a kernel of the table takes for it, as an argument of 128 bytes. */
 typedef struct ceni_tensor_map {
@@ -188,6 +202,7 @@ struct ceni_backend {
     cen_status (*limits)(cen_device *device, ceni_dev_limits *limits);
     /* Optional; touches no memory. CEN_ERR_UNSUPPORTED: the driver has none. */
     cen_status (*tensor_map)(cen_device *device, const ceni_tiled *tiled, ceni_tensor_map *map);
+    cen_status (*pixel_map)(cen_device *device, const ceni_pixels *pixels, ceni_tensor_map *map);
     /* Optional, as tensor_map is; segment_free frees it. */
     cen_status (*managed_alloc)(cen_device *device, uint64_t size, cen_addr *addr);
     cen_status (*managed_prefetch)(cen_device *device, cen_addr addr, uint64_t size, bool to_host,
@@ -300,6 +315,7 @@ cen_status ceni_dev_get_limits(cen_device *device, ceni_dev_limits *limits);
 /* CEN_ERR_UNSUPPORTED: the device copies no boxes, as before compute capability 9.0 and on the
  * host. */
 cen_status ceni_dev_tensor_map(cen_device *device, const ceni_tiled *tiled, ceni_tensor_map *map);
+cen_status ceni_dev_pixel_map(cen_device *device, const ceni_pixels *pixels, ceni_tensor_map *map);
 
 /* Unified memory, which the driver moves to whoever uses it: by faults, or ahead of them in stream
  * order. It is measured, and never what a pool is made of. Freed with ceni_dev_segment_free.

@@ -10,6 +10,9 @@
  *         (ceni_product_args, ceni_codec_job)
  *     cen_conv_fp32, cen_conv_mma_TT (ceni_conv_args)
  *     cen_conv_wgmma256_TT, _wgmma128_TT, _wgmma64_TT (ceni_conv_args, map of B): as of wgmma
+ *     cen_conv_boxes256_TT, _boxes128_TT, _boxes64_TT, _held64_TT
+ *         (ceni_conv_args, map of A's pixels, map of B): likewise; channels are a multiple of 64,
+ * and of _held64 the filters and the sum no more than it holds
  *
  * TT: bf16 or fp16. LL: n or t for A, then for B; n lies as it is multiplied, t transposed. All
  * give the same but for rounding; one twin serves all. Each takes one shape of block and what
@@ -100,6 +103,17 @@ enum { CENI_CODED_RUN = 16, CENI_CODED_RUN_BYTES = 24 };
 #define CENI_WGMMA_SHARED(cols)                                                                    \
     (1024 + CENI_WGMMA_STAGES(cols) * (CENI_WGMMA_STAGE_BYTES(cols) + 16) +                        \
      CENI_WGMMA_WARPS * CENI_STAGE_BYTES)
+
+/* cen_conv_held64: filters, and steps of the sum, that it keeps; its stages are of A alone. */
+enum {
+    CENI_HELD_COLS = 64,
+    CENI_HELD_STEPS = 9,
+    CENI_HELD_STAGES = 8,
+    CENI_HELD_BYTES = CENI_HELD_COLS * CENI_WGMMA_DEPTH * 2, /* of a step */
+    CENI_HELD_SHARED = 1024 + CENI_HELD_STEPS * CENI_HELD_BYTES +
+                       CENI_HELD_STAGES * (CENI_WGMMA_ROWS * CENI_WGMMA_DEPTH * 2 + 16) +
+                       CENI_WGMMA_WARPS * CENI_STAGE_BYTES + 8
+};
 
 void ceni_twin_product(const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,
                        void *const *args);

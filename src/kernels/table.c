@@ -34,6 +34,8 @@
 #define CONV(name)              ONE(name, ceni_conv_args, conv, conv)
 #define CONV_MAPPED(name)                                                                          \
     {name, 2, SIZES(sizeof(ceni_conv_args), 128), ceni_twin_conv, ceni_ranges_conv},
+#define CONV_BOXES(name)                                                                           \
+    {name, 3, SIZES(sizeof(ceni_conv_args), 128, 128), ceni_twin_conv, ceni_ranges_conv},
 #define MAP(name)               ONE("cen_map_" name, ceni_map, map, map)
 #define MAP_FIXED(n, ...)       MAP(#n "_fp32") MAP(#n "_fp16") MAP(#n "_bf16")
 #define MAP_CAST(from, to, ...) MAP(#from "_to_" #to)
@@ -87,6 +89,14 @@ const ceni_kernel ceni_kernels[] = {
     CONV_MAPPED("cen_conv_wgmma128_fp16")
     CONV_MAPPED("cen_conv_wgmma64_bf16")
     CONV_MAPPED("cen_conv_wgmma64_fp16")
+    CONV_BOXES("cen_conv_boxes256_bf16")
+    CONV_BOXES("cen_conv_boxes256_fp16")
+    CONV_BOXES("cen_conv_boxes128_bf16")
+    CONV_BOXES("cen_conv_boxes128_fp16")
+    CONV_BOXES("cen_conv_boxes64_bf16")
+    CONV_BOXES("cen_conv_boxes64_fp16")
+    CONV_BOXES("cen_conv_held64_bf16")
+    CONV_BOXES("cen_conv_held64_fp16")
     CENI_MAP_FIXED(MAP_FIXED)
     CENI_MAP_CASTS(MAP_CAST)
     MAP("chain_4")

@@ -90,6 +90,18 @@ __device__ __forceinline__ void copy_box(uint32_t to, const tensor_map *map, uin
                  : "memory");
 }
 
+// As many pixels as the map says, of 64 channels, from a place of the rectangle that they walk over;
+// all are then moved by `right` and `down`.
+__device__ __forceinline__ void copy_pixels(uint32_t to, const tensor_map *map, uint32_t channel,
+                                            int32_t x, int32_t y, uint32_t image, uint32_t right,
+                                            uint32_t down, uint32_t barrier) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col"
+                 ".mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8};"
+                 ::"r"(to), "l"(map), "r"(channel), "r"(x), "r"(y), "r"(image), "r"(barrier),
+                 "h"((uint16_t)right), "h"((uint16_t)down)
+                 : "memory");
+}
+
 // How wgmma finds an operand: its address, and strides in units of 16 bytes. Along the sum: 8 rows
 // are 1 KiB. Across it: 8 steps are 1 KiB, and the next 64 rows or columns are the next box.
 template <bool ALONG> __device__ __forceinline__ uint64_t describe(uint32_t shared) {
@@ -179,6 +191,12 @@ template <int STAGES> struct ring {
             stage = 0;
             parity ^= 1;
         }
+    }
+
+    __device__ __forceinline__ void skip(uint32_t count) {
+        uint32_t to = stage + count;
+        stage = to % STAGES;
+        parity ^= to / STAGES & 1;
     }
 };
 

@@ -124,10 +124,11 @@ static void check_conv(const setting *s, const tensors *t, const char *text) {
 }
 
 static void try_conv(arena *a, setting *s) {
-    cen_product_kernel kernels[4];
+    cen_product_kernel kernels[8];
     size_t count = 0;
     tensors t = tensors_make(a, s);
-    OK(cen_conv_list(a->device, &s->conv, kernels, 4, &count));
+    OK(cen_conv_list(a->device, &s->conv, kernels, 8, &count));
+    assert_true(count <= 8);
     assert_true(count > 0);
     for (size_t i = 0; i < count; i++) {
         char text[256];
@@ -149,9 +150,12 @@ static const cen_dtype types[] = {CEN_FP32, CEN_BF16, CEN_FP16};
 static setting random_setting(int type) {
     setting s = {.conv = {.size = sizeof(cen_conv), .dtype = types[type]}};
     cen_conv *c = &s.conv;
-    bool wide = below(2); /* channels that 16 bytes hold, and aligned: gathered in whole parts */
+    /* Channels that 16 bytes hold, and aligned: gathered in whole parts, or brought in boxes. */
+    bool wide = below(2), boxes = wide && below(2);
     c->images = 1 + (uint32_t)below(3);
-    c->channels = wide ? 8 * (1 + (uint32_t)below(4)) : 1 + (uint32_t)below(20);
+    c->channels = boxes  ? 64 * (1 + (uint32_t)below(2))
+                  : wide ? 8 * (1 + (uint32_t)below(4))
+                         : 1 + (uint32_t)below(20);
     c->filters = 1 + (uint32_t)below(24);
     c->filter_height = 1 + (uint32_t)below(4);
     c->filter_width = 1 + (uint32_t)below(4);
@@ -210,6 +214,51 @@ static void layers_are_exact(void **state) {
          .filter_height = 1,
          .filter_width = 1,
          .stride = {2, 2}},
+        /* Several tiles for each block, with few filters. */
+        {.images = 13,
+         .height = 56,
+         .width = 55,
+         .channels = 64,
+         .filters = 40,
+         .filter_height = 3,
+         .filter_width = 3,
+         .padding = {1, 1}},
+        /* Boxes over several images, whose walks differ along the two sides. */
+        {.images = 5,
+         .height = 15,
+         .width = 11,
+         .channels = 128,
+         .filters = 136,
+         .filter_height = 3,
+         .filter_width = 2,
+         .stride = {2, 1},
+         .padding = {0, 3},
+         .dilation = {2, 3}},
+        {.images = 3,
+         .height = 19,
+         .width = 23,
+         .channels = 192,
+         .filters = 260,
+         .filter_height = 2,
+         .filter_width = 5,
+         .stride = {1, 3},
+         .padding = {2, 1}},
+        {.images = 3,
+         .height = 27,
+         .width = 28,
+         .channels = 64,
+         .filters = 130,
+         .filter_height = 1,
+         .filter_width = 1,
+         .stride = {2, 2}},
+        /* A plain product. */
+        {.images = 3,
+         .height = 21,
+         .width = 20,
+         .channels = 72,
+         .filters = 130,
+         .filter_height = 1,
+         .filter_width = 1},
     };
     if (!kernels_differ(*state)) {
         suite_skip("one twin serves all shapes here, and takes long for large ones");
@@ -340,60 +389,187 @@ static void empty_ones_do_what_there_is(void **state) {
     OK(cen_conv_run(d, &none, 0));
 }
 
+/* A device that copies boxes, on any backend: the fixture's own, which is told so. */
+typedef struct told {
+    cen_device *device;
+    ceni_backend backend;
+    const ceni_backend *own;
+    uint32_t capability, multiprocessors;
+} told;
+
+static int maps_made, pixel_maps_made;
+static cen_status pixel_maps_status;
+static ceni_pixels pixels_seen;
+
 static cen_status make_no_map(cen_device *device, const ceni_tiled *tiled, ceni_tensor_map *map) {
+    maps_made++;
     memset(map, 0, sizeof *map);
     return CEN_OK;
 }
 
-/* The name of the kernel that is first for so many channels and filters; checks what all need. */
-static const char *first_for(cen_device *d, uint32_t channels, uint32_t filters, size_t want) {
-    const cen_conv c = {.size = sizeof c,
-                        .dtype = CEN_BF16,
-                        .input = UINT64_C(1) << 40,
-                        .weight = UINT64_C(2) << 40,
-                        .output = UINT64_C(3) << 40,
-                        .images = 16,
-                        .height = 56,
-                        .width = 56,
-                        .channels = channels,
-                        .filters = filters,
-                        .filter_height = 3,
-                        .filter_width = 3,
-                        .padding = {1, 1}};
-    static cen_product_kernel kernels[4];
+static cen_status make_no_pixel_map(cen_device *device, const ceni_pixels *pixels,
+                                    ceni_tensor_map *map) {
+    pixel_maps_made++;
+    pixels_seen = *pixels;
+    memset(map, 0, sizeof *map);
+    return pixel_maps_status;
+}
+
+static void tell(told *t, cen_device *d, bool pixels) {
+    *t = (told){d, *d->backend, d->backend, d->compute_capability, d->multiprocessors};
+    t->backend.tensor_map = make_no_map;
+    t->backend.pixel_map = pixels ? make_no_pixel_map : NULL;
+    d->backend = &t->backend;
+    d->compute_capability = 90;
+    d->multiprocessors = 132;
+    maps_made = pixel_maps_made = 0;
+    pixel_maps_status = CEN_OK;
+}
+
+static void untell(const told *t) {
+    t->device->backend = t->own;
+    t->device->compute_capability = t->capability;
+    t->device->multiprocessors = t->multiprocessors;
+}
+
+static cen_conv layer(uint32_t images, uint32_t side, uint32_t channels, uint32_t filters) {
+    return (cen_conv){.size = sizeof(cen_conv),
+                      .dtype = CEN_BF16,
+                      .input = UINT64_C(1) << 40,
+                      .weight = UINT64_C(2) << 40,
+                      .output = UINT64_C(3) << 40,
+                      .images = images,
+                      .height = side,
+                      .width = side,
+                      .channels = channels,
+                      .filters = filters,
+                      .filter_height = 3,
+                      .filter_width = 3,
+                      .padding = {1, 1}};
+}
+
+/* The first kernel of `want` must be that; checks what all need. */
+static void first_is(cen_device *d, cen_conv c, size_t want, const char *name) {
+    cen_product_kernel kernels[8];
     size_t count = 0;
-    OK(cen_conv_list(d, &c, kernels, 4, &count));
+    OK(cen_conv_list(d, &c, kernels, 8, &count));
     assert_int_equal(count, want);
     for (size_t i = 0; i < count; i++) {
         assert_true(kernels[i].shared_bytes <= 227 * 1024);
         assert_true(kernels[i].threads == 256 || kernels[i].blocks <= d->multiprocessors);
     }
-    return kernels[0].name;
+    assert_string_equal(kernels[0].name, name);
 }
 
 /* With tensor maps, channels that 16 bytes hold go to wgmma, by the tile that wastes least. */
 static void filters_choose_the_tile(void **state) {
     cen_device *d = fixture_of(state)->device;
-    ceni_backend backend = *d->backend;
-    const ceni_backend *own = d->backend;
-    uint32_t capability = d->compute_capability, multiprocessors = d->multiprocessors;
-    backend.tensor_map = make_no_map;
-    d->backend = &backend;
-    d->compute_capability = 90;
-    d->multiprocessors = 132;
-    assert_string_equal(first_for(d, 64, 64, 4), "cen_conv_wgmma64_bf16");
-    assert_string_equal(first_for(d, 64, 128, 4), "cen_conv_wgmma128_bf16");
-    assert_string_equal(first_for(d, 64, 256, 4), "cen_conv_wgmma256_bf16");
-    assert_string_equal(first_for(d, 12, 256, 1), "cen_conv_mma_bf16");
-    d->backend = own;
-    d->compute_capability = capability;
-    d->multiprocessors = multiprocessors;
+    told t;
+    tell(&t, d, false);
+    first_is(d, layer(16, 56, 64, 64), 4, "cen_conv_wgmma64_bf16");
+    first_is(d, layer(16, 56, 64, 128), 4, "cen_conv_wgmma128_bf16");
+    first_is(d, layer(16, 56, 64, 256), 4, "cen_conv_wgmma256_bf16");
+    first_is(d, layer(16, 56, 12, 256), 1, "cen_conv_mma_bf16");
+    untell(&t);
+}
+
+/* With maps of pixels, multiples of 64 channels come in boxes, unless a walk has no map. */
+static void boxes_are_brought_where_they_can_be(void **state) {
+    cen_device *d = fixture_of(state)->device;
+    told t;
+    tell(&t, d, true);
+    first_is(d, layer(64, 56, 64, 64), 8, "cen_conv_held64_bf16");
+    first_is(d, layer(64, 56, 128, 64), 7, "cen_conv_boxes64_bf16"); /* more than is held */
+    first_is(d, layer(64, 28, 128, 128), 7, "cen_conv_boxes128_bf16");
+    first_is(d, layer(64, 14, 256, 256), 7, "cen_conv_boxes256_bf16");
+    first_is(d, layer(64, 7, 512, 512), 7, "cen_conv_boxes128_bf16");
+    first_is(d, layer(64, 56, 72, 64), 4, "cen_conv_wgmma64_bf16");
+    cen_conv c = layer(64, 56, 64, 64);
+    c.stride[1] = 8;
+    first_is(d, c, 8, "cen_conv_held64_bf16");
+    c.stride[1] = 9;
+    first_is(d, c, 4, "cen_conv_wgmma64_bf16");
+    c = layer(64, 300, 64, 64);
+    c.padding[0] = 128;
+    first_is(d, c, 8, "cen_conv_held64_bf16");
+    c.padding[0] = 129;
+    first_is(d, c, 4, "cen_conv_wgmma64_bf16");
+    c = layer(64, 300, 64, 64);
+    c.padding[1] = 0;
+    c.dilation[1] = 64;
+    first_is(d, c, 8, "cen_conv_held64_bf16");
+    c.dilation[1] = 65; /* the last pixel's window begins 130 before the last */
+    first_is(d, c, 4, "cen_conv_wgmma64_bf16");
+    untell(&t);
+}
+
+/* One tap at each pixel needs no gathering. */
+static void plain_ones_are_products(void **state) {
+    cen_device *d = fixture_of(state)->device;
+    told t;
+    tell(&t, d, true);
+    cen_conv c = layer(64, 56, 64, 256);
+    c.filter_height = c.filter_width = 1;
+    first_is(d, c, 7, "cen_conv_boxes256_bf16");
+    c.padding[0] = c.padding[1] = 0;
+    cen_product_kernel first;
+    size_t count = 0;
+    OK(cen_conv_list(d, &c, &first, 1, &count));
+    assert_memory_equal(first.name, "cen_product_wgmma", 17);
+    c.stride[0] = 2;
+    OK(cen_conv_list(d, &c, &first, 1, &count));
+    assert_memory_equal(first.name, "cen_conv_boxes", 14);
+    untell(&t);
+}
+
+/* The map of a walk; where the driver has none, the next kernel needs one of the filters alone. */
+static void maps_describe_the_walk(void **state) {
+    cen_device *d = fixture_of(state)->device;
+    cen_conv c = layer(2, 20, 64, 64);
+    told t;
+    c.filter_width = 5;
+    c.stride[0] = 2;
+    c.padding[1] = 3;
+    c.dilation[1] = 4;
+    tell(&t, d, true);
+    ceni_dev_fault(d, CENI_OP_launch, 1, false); /* maps are made, nothing is launched */
+    cen_status boxed = cen_conv_run(d, &c, 0);
+    int maps = maps_made, pixel_maps = pixel_maps_made;
+    pixel_maps_status = CEN_ERR_UNSUPPORTED;
+    suite_log_reset();
+    ceni_dev_fault(d, CENI_OP_launch, 1, false);
+    cen_status gathered = cen_conv_run(d, &c, 0);
+    untell(&t);
+    assert_int_equal(boxed, CEN_ERR_DEVICE);
+    assert_int_equal(maps, 1);
+    assert_int_equal(pixel_maps, 1);
+    const ceni_pixels want = {.data = c.input,
+                              .images = 2,
+                              .height = 20,
+                              .width = 20,
+                              .channels = 64,
+                              .low = {-3, -1},
+                              .high = {3 - 16, 1 - 2},
+                              .steps = {1, 2},
+                              .pixels = 128,
+                              .dtype = CEN_BF16};
+    assert_memory_equal(&pixels_seen, &want, sizeof want);
+    assert_int_equal(gathered, CEN_ERR_DEVICE);
+    assert_int_equal(maps_made, 2);
+    assert_int_equal(pixel_maps_made, 1 + 3);
+    assert_int_equal(suite_log_errors, 1); /* of the launch */
 }
 
 static const struct CMUnitTest tests[] = {
-    SUITE_TEST(small_ones_are_exact),        SUITE_TEST(layers_are_exact),
-    SUITE_TEST(bad_ones_are_refused),        SUITE_TEST(outputs_have_the_size_of_the_formula),
-    SUITE_TEST(empty_ones_do_what_there_is), SUITE_TEST(filters_choose_the_tile),
+    SUITE_TEST(small_ones_are_exact),
+    SUITE_TEST(layers_are_exact),
+    SUITE_TEST(bad_ones_are_refused),
+    SUITE_TEST(outputs_have_the_size_of_the_formula),
+    SUITE_TEST(empty_ones_do_what_there_is),
+    SUITE_TEST(filters_choose_the_tile),
+    SUITE_TEST(boxes_are_brought_where_they_can_be),
+    SUITE_TEST(plain_ones_are_products),
+    SUITE_TEST(maps_describe_the_walk),
 };
 
 int main(void) {

@@ -213,9 +213,19 @@ static bool takes_two(const fixture *f, enum ceni_dev_op op) {
 /* What not every device can do. */
 static cen_status call_optional(const world *w, enum ceni_dev_op op) {
     const ceni_tiled tiled = {w->memory.addr, 64, 64, 128, CEN_FP16, 64, 64};
+    const ceni_pixels pixels = {.data = w->memory.addr,
+                                .images = 1,
+                                .height = 2,
+                                .width = 2,
+                                .channels = 64,
+                                .steps = {1, 1},
+                                .pixels = 64,
+                                .dtype = CEN_FP16};
     ceni_tensor_map map;
     cen_addr addr;
     switch (op) {
+    case CENI_OP_pixel_map:
+        return ceni_dev_pixel_map(w->device, &pixels, &map);
     case CENI_OP_tensor_map:
         return ceni_dev_tensor_map(w->device, &tiled, &map);
     case CENI_OP_managed_alloc:

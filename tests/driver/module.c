@@ -187,6 +187,34 @@ cu_result cuTensorMapEncodeTiled(cu_tensor_map *map, cu_enum type, uint32_t rank
     return CU_SUCCESS;
 }
 
+cu_result cuTensorMapEncodeIm2col(cu_tensor_map *map, cu_enum type, uint32_t rank, void *base,
+                                  const uint64_t *sizes, const uint64_t *strides, const int *low,
+                                  const int *high, uint32_t channels, uint32_t pixels,
+                                  const uint32_t *steps, cu_enum interleave, cu_enum swizzle,
+                                  cu_enum l2_promotion, cu_enum fill) {
+    TD_TRY(td_enter(__func__));
+    TD_NEED(map && (uintptr_t)map % 64 == 0 && (uintptr_t)base % 16 == 0);
+    TD_NEED(type == CU_TENSOR_FP16 || type == CU_TENSOR_BF16);
+    TD_NEED(rank == 4 && sizes && strides && low && high && steps);
+    TD_NEED(interleave == CU_TENSOR_PLAIN && swizzle == CU_TENSOR_SWIZZLE_128);
+    TD_NEED(l2_promotion == CU_TENSOR_L2_128 && fill == CU_TENSOR_FILL_ZERO);
+    for (int i = 0; i < 4; i++) {
+        TD_NEED(sizes[i] && sizes[i] <= UINT64_C(1) << 32 && steps[i] && steps[i] <= 8);
+    }
+    for (int i = 0; i < 3; i++) {
+        TD_NEED(strides[i] % 16 == 0 && strides[i] < UINT64_C(1) << 40);
+        TD_NEED(strides[i] >= (i ? strides[i - 1] : 2) * sizes[i]);
+    }
+    for (int i = 0; i < 2; i++) { /* the rectangle is not empty */
+        TD_NEED(low[i] >= -128 && low[i] <= 127 && high[i] >= -128 && high[i] <= 127);
+        TD_NEED((int64_t)sizes[i + 1] + high[i] > low[i]);
+    }
+    TD_NEED(channels && channels * 2 <= 128 && channels * 2 % 16 == 0);
+    TD_NEED(pixels && pixels <= 1024);
+    memset(map, 0, sizeof *map);
+    return CU_SUCCESS;
+}
+
 cu_result cuLaunchKernel(cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                          unsigned block_x, unsigned block_y, unsigned block_z,
                          unsigned shared_bytes, cu_stream stream, void **args, void **extra) {

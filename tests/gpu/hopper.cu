@@ -60,27 +60,78 @@ template <typename T> static std::vector<T> from_device(const T *from, size_t co
     return to;
 }
 
-// As src/dev/cuda/kernel.c describes a matrix.
-static tensor_map map_of(const uint16_t *data, uint64_t rows, uint64_t cols, uint32_t box_rows) {
-    void *encode = nullptr;
+// A driver function of CUDA 12.0.
+static void *driver_function(const char *name) {
+    void *function = nullptr;
     cudaDriverEntryPointQueryResult found;
-    require(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found),
-            "looking for cuTensorMapEncodeTiled");
-    CUtensorMap made;
-    const cuuint64_t sizes[2] = {cols, rows}, strides[1] = {cols * 2};
-    const cuuint32_t box[2] = {BOX_COLS, box_rows}, steps[2] = {1, 1};
-    CUresult result = ((decltype(&cuTensorMapEncodeTiled))encode)(
-        &made, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void *)data, sizes, strides, box, steps,
-        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    require(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found), name);
+    return function;
+}
+
+static tensor_map need_map(CUresult result, const CUtensorMap &made) {
     if (result != CUDA_SUCCESS) {
-        fprintf(stderr, "cuTensorMapEncodeTiled: %d\n", (int)result);
+        fprintf(stderr, "encoding a tensor map: %d\n", (int)result);
         exit(1);
     }
     tensor_map map;
     memcpy(&map, &made, sizeof map);
     return map;
 }
+
+// As src/dev/cuda/kernel.c describes a matrix.
+static tensor_map map_of(const uint16_t *data, uint64_t rows, uint64_t cols, uint32_t box_rows) {
+    CUtensorMap made;
+    const cuuint64_t sizes[2] = {cols, rows}, strides[1] = {cols * 2};
+    const cuuint32_t box[2] = {BOX_COLS, box_rows}, steps[2] = {1, 1};
+    CUresult result = ((decltype(&cuTensorMapEncodeTiled))driver_function("cuTensorMapEncodeTiled"))(
+        &made, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void *)data, sizes, strides, box, steps,
+        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return need_map(result, made);
+}
+
+// What a convolution has along one side of its images.
+struct side {
+    int size, filter, stride, dilation, pad;
+
+    int windows() const {
+        return (size + 2 * pad - (filter - 1) * dilation - 1) / stride + 1;
+    }
+
+    int first(int window) const {
+        return window * stride - pad;
+    }
+};
+
+// Images of `channels`, of whose windows a box has 128 x 64 channels.
+struct images {
+    int count, channels;
+    side y, x;
+
+    // As src/dev/cuda/kernel.c describes them, with what src/compute/product_plan.c asks for.
+    tensor_map map(const uint16_t *data) const {
+        CUtensorMap made;
+        const cuuint64_t pixel = (cuuint64_t)channels * 2, row = pixel * x.size;
+        const cuuint64_t sizes[4] = {(cuuint64_t)channels, (cuuint64_t)x.size, (cuuint64_t)y.size, (cuuint64_t)count};
+        const cuuint64_t strides[3] = {pixel, row, row * y.size};
+        const int low[2] = {-x.pad, -y.pad};
+        const int high[2] = {x.pad - (x.filter - 1) * x.dilation, y.pad - (y.filter - 1) * y.dilation};
+        const cuuint32_t steps[4] = {1, (cuuint32_t)x.stride, (cuuint32_t)y.stride, 1};
+        CUresult result = ((decltype(&cuTensorMapEncodeIm2col))driver_function("cuTensorMapEncodeIm2col"))(
+            &made, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, (void *)data, sizes, strides, low, high, BOX_COLS, ROWS, steps,
+            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        return need_map(result, made);
+    }
+
+    // The pixel under tap (down, right) of a window, counted through all images; -1: it is in none.
+    int pixel(int window, int down, int right) const {
+        int each = y.windows() * x.windows(), image = window / each, at = window % each;
+        int py = y.first(at / x.windows()) + down * y.dilation, px = x.first(at % x.windows()) + right * x.dilation;
+        bool inside = image < count && py >= 0 && px >= 0 && py < y.size && px < x.size;
+        return inside ? (image * y.size + py) * x.size + px : -1;
+    }
+};
 
 // Where the half of column `col` lies in row `row` of a box, in halves.
 __host__ __device__ static uint32_t swizzled(uint32_t row, uint32_t col) {
@@ -124,7 +175,7 @@ __device__ static void begin_barrier(uint64_t *barrier, uint32_t arrivals) {
     __syncthreads();
 }
 
-// An operand into shared memory by ordinary stores: as product_wgmma.cu's stages have it.
+// An operand into shared memory by ordinary stores: as the stages of wgmma_tiles.cuh have it.
 template <bool ALONG> __device__ static void put_operand(uint16_t *to, const uint16_t *from, uint32_t mn) {
     for (uint32_t i = threadIdx.x; i < mn * STEPS; i += blockDim.x) {
         uint32_t row = i / STEPS, k = i % STEPS;
@@ -154,6 +205,23 @@ __global__ void take_box(const __grid_constant__ tensor_map map, uint32_t row, u
     }
     barrier_wait(at, 0);
     for (uint32_t i = threadIdx.x; i < bytes / 2; i += blockDim.x) {
+        out[i] = ((uint16_t *)dynamic)[i];
+    }
+#endif
+}
+
+__global__ void take_pixels(const __grid_constant__ tensor_map map, int x, int y, uint32_t image, uint32_t channel,
+                            uint32_t right, uint32_t down, uint16_t *out) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    __shared__ uint64_t barrier;
+    begin_barrier(&barrier, 1);
+    uint32_t at = shared_address(&barrier);
+    if (threadIdx.x == 0) {
+        barrier_expect(at, ROWS * BOX_COLS * 2);
+        copy_pixels(shared_address(dynamic), &map, channel, x, y, image, right, down, at);
+    }
+    barrier_wait(at, 0);
+    for (uint32_t i = threadIdx.x; i < ROWS * BOX_COLS; i += blockDim.x) {
         out[i] = ((uint16_t *)dynamic)[i];
     }
 #endif
@@ -270,6 +338,32 @@ static void step_box(uint32_t rows, uint32_t cols, uint32_t row, uint32_t col, u
     }
 }
 
+// All taps of 128 windows from the first on, and their 64 channels from `channel` on.
+static void step_pixels(images m, int first, int channel) {
+    halves data = matrix_of((uint32_t)(m.count * m.y.size * m.x.size), (uint32_t)m.channels, 4);
+    tensor_map map = m.map(on_device(data));
+    uint16_t *out = on_device(halves(ROWS * BOX_COLS, 0xFFFF));
+    int each = m.y.windows() * m.x.windows(), at = first % each;
+    for (int tap = 0; tap < m.y.filter * m.x.filter; tap++) {
+        int down = tap / m.x.filter, right = tap % m.x.filter;
+        take_pixels<<<1, 128, ROWS * BOX_COLS * 2>>>(map, m.x.first(at % m.x.windows()), m.y.first(at / m.x.windows()),
+                                                     (uint32_t)(first / each), (uint32_t)channel,
+                                                     (uint32_t)(right * m.x.dilation),
+                                                     (uint32_t)(down * m.y.dilation), out);
+        halves got = from_device(out, ROWS * BOX_COLS);
+        for (int i = 0; i < ROWS * BOX_COLS; i++) {
+            int pixel = m.pixel(first + i / BOX_COLS, down, right), c = channel + i % BOX_COLS;
+            uint16_t want = pixel < 0 ? 0 : data[(size_t)pixel * m.channels + c];
+            uint16_t is = got[swizzled((uint32_t)i / BOX_COLS, (uint32_t)i % BOX_COLS)];
+            if (is != want) {
+                fprintf(stderr, "tap (%d, %d), window %d, channel %d is %04x, not %04x\n", down, right,
+                        first + i / BOX_COLS, c, is, want);
+                exit(1);
+            }
+        }
+    }
+}
+
 // out: the product of the first rows of what matrix_of makes of seeds 2 and 5.
 static void need_product(const float *out, uint32_t rows, uint32_t cols) {
     std::vector<float> got = from_device(out, rows * cols);
@@ -339,6 +433,15 @@ static const struct step {
     {"box over both ends", [] { step_box(300, 200, 256, 192, 128); }},
     {"box outside", [] { step_box(100, 64, 128, 0, 128); }},
     {"box of one row", [] { step_box(1, 8, 0, 0, 128); }},
+    {"pixels as they lie", [] { step_pixels({1, 64, {16, 1, 1, 1, 0}, {16, 1, 1, 1, 0}}, 0, 0); }},
+    {"pixels, padded", [] { step_pixels({1, 64, {14, 3, 1, 1, 1}, {14, 3, 1, 1, 1}}, 0, 0); }},
+    {"pixels, padded, to the end", [] { step_pixels({1, 64, {16, 3, 1, 1, 1}, {16, 3, 1, 1, 1}}, 128, 0); }},
+    {"pixels by 2", [] { step_pixels({1, 64, {31, 3, 2, 1, 1}, {32, 3, 2, 1, 1}}, 0, 0); }},
+    {"pixels of two images", [] { step_pixels({2, 64, {14, 3, 1, 1, 1}, {14, 3, 1, 1, 1}}, 128, 0); }},
+    {"pixels of many images", [] { step_pixels({9, 64, {4, 3, 1, 1, 1}, {5, 3, 1, 1, 1}}, 10, 0); }},
+    {"pixels behind the last image", [] { step_pixels({2, 64, {7, 3, 1, 1, 1}, {7, 3, 1, 1, 1}}, 64, 0); }},
+    {"pixels, the next channels", [] { step_pixels({1, 192, {16, 3, 1, 1, 1}, {16, 3, 1, 1, 1}}, 0, 64); }},
+    {"pixels, sides that differ", [] { step_pixels({3, 128, {20, 2, 3, 5, 2}, {11, 5, 1, 2, 3}}, 33, 64); }},
     {"wgmma 256, A along, B along", step_multiply<256, true, true>},
     {"wgmma 256, A along, B across", step_multiply<256, true, false>},
     {"wgmma 256, A across, B along", step_multiply<256, false, true>},

@@ -160,6 +160,7 @@ cen_status ceni_cuda_fill(cen_device *device, cen_addr dst, uint8_t value, size_
 cen_status ceni_cuda_launch(cen_device *device, const char *name, const cen_launch *shape,
                             void *const *args, size_t arg_count, cen_stream stream);
 cen_status ceni_cuda_tensor_map(cen_device *device, const ceni_tiled *tiled, ceni_tensor_map *map);
+cen_status ceni_cuda_pixel_map(cen_device *device, const ceni_pixels *pixels, ceni_tensor_map *map);
 cen_status ceni_cuda_host_func(cen_device *device, cen_stream stream, void (*fn)(void *),
                                void *arg);
 

@@ -311,6 +311,7 @@ const ceni_backend ceni_backend_cuda = {
     .mem_info = device_mem_info,
     .limits = device_limits,
     .tensor_map = ceni_cuda_tensor_map,
+    .pixel_map = ceni_cuda_pixel_map,
     .managed_alloc = ceni_cuda_managed_alloc,
     .managed_prefetch = ceni_cuda_managed_prefetch,
     .va_reserve = ceni_cuda_va_reserve,

@@ -118,10 +118,22 @@ cen_status ceni_cuda_launch(cen_device *device, const char *name, const cen_laun
 
 _Static_assert(sizeof(ceni_tensor_map) == sizeof(cu_tensor_map), "the driver's");
 
-cen_status ceni_cuda_tensor_map(cen_device *device, const ceni_tiled *tiled, ceni_tensor_map *map) {
-    if (device->compute_capability < 90 || (tiled->dtype != CEN_FP16 && tiled->dtype != CEN_BF16)) {
+static cen_status need_boxes(const cen_device *device, cen_dtype dtype) {
+    if (device->compute_capability < 90 || (dtype != CEN_FP16 && dtype != CEN_BF16)) {
         return ceni_fail(CEN_ERR_UNSUPPORTED, "cuda:%d: boxes of %s are not copied by this device",
-                         device->ordinal, cen_dtype_name(tiled->dtype));
+                         device->ordinal, cen_dtype_name(dtype));
+    }
+    return CEN_OK;
+}
+
+static cu_enum element_type(cen_dtype dtype) {
+    return dtype == CEN_FP16 ? CU_TENSOR_FP16 : CU_TENSOR_BF16;
+}
+
+cen_status ceni_cuda_tensor_map(cen_device *device, const ceni_tiled *tiled, ceni_tensor_map *map) {
+    cen_status status = need_boxes(device, tiled->dtype);
+    if (status) {
+        return status;
     }
     ceni_cuda_scope scope = ceni_cuda_enter(device);
     if (scope.result == CU_SUCCESS) {
@@ -129,13 +141,39 @@ cen_status ceni_cuda_tensor_map(cen_device *device, const ceni_tiled *tiled, cen
         const uint64_t sizes[2] = {tiled->cols, tiled->rows}, strides[1] = {tiled->stride};
         const uint32_t box[2] = {tiled->box_cols, tiled->box_rows}, steps[2] = {1, 1};
         scope.result = scope.cu->cuTensorMapEncodeTiled(
-            &made, tiled->dtype == CEN_FP16 ? CU_TENSOR_FP16 : CU_TENSOR_BF16, 2,
-            (void *)(uintptr_t)tiled->data, sizes, strides, box, steps, CU_TENSOR_PLAIN,
-            CU_TENSOR_SWIZZLE_128, CU_TENSOR_L2_128, CU_TENSOR_FILL_ZERO);
+            &made, element_type(tiled->dtype), 2, (void *)(uintptr_t)tiled->data, sizes, strides,
+            box, steps, CU_TENSOR_PLAIN, CU_TENSOR_SWIZZLE_128, CU_TENSOR_L2_128,
+            CU_TENSOR_FILL_ZERO);
         if (scope.result == CU_SUCCESS) {
             memcpy(map, &made, sizeof made);
         }
     }
     return ceni_cuda_leave(&scope, "describing a matrix of %llu x %llu to the copy engine",
                            (unsigned long long)tiled->rows, (unsigned long long)tiled->cols);
+}
+
+/* The driver's order is channels, x, y, images, and of the corners x, y. */
+cen_status ceni_cuda_pixel_map(cen_device *device, const ceni_pixels *pixels,
+                               ceni_tensor_map *map) {
+    cen_status status = need_boxes(device, pixels->dtype);
+    if (status) {
+        return status;
+    }
+    ceni_cuda_scope scope = ceni_cuda_enter(device);
+    if (scope.result == CU_SUCCESS) {
+        cu_tensor_map made;
+        const uint64_t pixel = (uint64_t)pixels->channels * 2, row = pixel * pixels->width;
+        const uint64_t sizes[4] = {pixels->channels, pixels->width, pixels->height, pixels->images};
+        const uint64_t strides[3] = {pixel, row, row * pixels->height};
+        const uint32_t steps[4] = {1, pixels->steps[0], pixels->steps[1], 1};
+        scope.result = scope.cu->cuTensorMapEncodeIm2col(
+            &made, element_type(pixels->dtype), 4, (void *)(uintptr_t)pixels->data, sizes, strides,
+            pixels->low, pixels->high, 64, pixels->pixels, steps, CU_TENSOR_PLAIN,
+            CU_TENSOR_SWIZZLE_128, CU_TENSOR_L2_128, CU_TENSOR_FILL_ZERO);
+        if (scope.result == CU_SUCCESS) {
+            memcpy(map, &made, sizeof made);
+        }
+    }
+    return ceni_cuda_leave(&scope, "describing %u images of %u x %u x %u to the copy engine",
+                           pixels->images, pixels->height, pixels->width, pixels->channels);
 }

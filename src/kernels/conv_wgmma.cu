@@ -1,0 +1,332 @@
+// Convolutions of BF16 and FP16 on Hopper's tensor cores: wgmma, as of products (wgmma_tiles.cuh),
+// on an A that is never written down.
+//
+// Of the kernels named `boxes` and `held`, one thread has the copy engine bring A, a tap and 64
+// channels of 128 pixels a stage: the engine itself walks over the images and makes zeros of what
+// lies outside. With 256 columns both warpgroups make a tile together; with 128 or 64 they take
+// turns, each with a tile of its own, so that one multiplies while the other's sums go out. `held`
+// has all filters in shared memory from the start, and brings A alone.
+//
+// Of the others the first warpgroup gathers A itself, by cp.async into the layout of a stage, and
+// its first thread has the copy engine bring the filters. What cp.async has written is made known
+// to the tensor cores by each thread that wrote before it says so.
+//
+// In machine code for other architectures the kernels do nothing: they are not launched there.
+
+#include <type_traits>
+
+#include "kernels/wgmma_tiles.cuh"
+
+namespace product {
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+// What the first warpgroup keeps of its registers, and the others then have.
+enum { BRINGER_REGISTERS = 40, BROUGHT_REGISTERS = 232 };
+enum { GATHERER_REGISTERS = 88, GATHERED_REGISTERS = 208 };
+// Stages that a gatherer has under way while it begins another. One that is full is told so late
+// that one more has to be empty before, and the warps that multiply keep one back: 4 stages do.
+enum { GATHER_BEHIND = 2 };
+// The named barriers by which warpgroups give each other turns: this and the next.
+enum { TURN = 14 };
+
+// ---- A in boxes ----
+
+// Shared memory of a block that holds the filters, as addresses.
+struct held_layout {
+    enum {
+        STAGES = CENI_HELD_STAGES,
+        A_BYTES = CENI_WGMMA_ROWS * 128,
+        STAGE_BYTES = A_BYTES // that are filled anew each time
+    };
+    uint32_t filters, stages, full, empty, held;
+    float *sums;
+
+    __device__ __forceinline__ explicit held_layout(unsigned char *shared) {
+        uint32_t own = shared_address(shared), skip = (1024 - own % 1024) % 1024;
+        filters = own + skip;
+        stages = filters + CENI_HELD_STEPS * CENI_HELD_BYTES;
+        full = stages + STAGES * STAGE_BYTES + CENI_WGMMA_WARPS * CENI_STAGE_BYTES;
+        empty = full + STAGES * 8;
+        held = empty + STAGES * 8;
+        sums = (float *)(shared + (stages - own) + STAGES * STAGE_BYTES);
+    }
+
+    __device__ __forceinline__ uint32_t a(uint32_t stage) const {
+        return stages + stage * STAGE_BYTES;
+    }
+};
+
+__device__ __forceinline__ uint32_t filters_of(const held_layout &l, uint32_t stage,
+                                               uint32_t step) {
+    return l.filters + step * CENI_HELD_BYTES;
+}
+
+template <int COLS>
+__device__ __forceinline__ uint32_t filters_of(const layout<COLS> &l, uint32_t stage,
+                                               uint32_t step) {
+    return l.b(stage);
+}
+
+__device__ __forceinline__ void bring_filters(const held_layout &l, const tensor_map *map,
+                                              uint32_t steps) {
+    barrier_expect(l.held, steps * CENI_HELD_BYTES);
+    for (uint32_t t = 0; t < steps; t++) {
+        copy_box(l.filters + t * CENI_HELD_BYTES, map, t * CENI_WGMMA_DEPTH, 0, l.held);
+    }
+}
+
+// One thread.
+template <int COLS, bool HELD, typename Layout>
+__device__ __forceinline__ void bring(const ceni_conv_args &c, const tensor_map *map_a,
+                                      const tensor_map *map_b, Layout l) {
+    uint32_t steps = tiles_of(c.product.k, CENI_WGMMA_DEPTH), pixels = c.out_height * c.out_width;
+    ring<Layout::STAGES> at;
+    if constexpr (HELD) {
+        bring_filters(l, map_b, steps);
+    }
+    for (walk<COLS, 1> w(c.product); w.more(); w.advance()) {
+        place tile = w.here();
+        uint32_t first = tile.row * CENI_WGMMA_ROWS, image = first / pixels, pixel = first % pixels;
+        int32_t y = (int32_t)(pixel / c.out_width * c.stride_y) - c.pad_y;
+        int32_t x = (int32_t)(pixel % c.out_width * c.stride_x) - c.pad_x;
+        uint32_t channel = 0, right = 0, down = 0; // of the tap
+        for (uint32_t t = 0; t < steps; t++, at.advance()) {
+            uint32_t full = l.full + at.stage * 8;
+            barrier_wait(l.empty + at.stage * 8, at.parity ^ 1); // at first, they are
+            barrier_expect(full, Layout::STAGE_BYTES);
+            copy_pixels(l.a(at.stage), map_a, channel, x, y, image, right, down, full);
+            if constexpr (!HELD) {
+                copy_box(l.b(at.stage), map_b, t * CENI_WGMMA_DEPTH, tile.col * COLS, full);
+            }
+            channel += CENI_WGMMA_DEPTH;
+            if (channel == c.channels) {
+                channel = 0;
+                right += c.dilation_x;
+                if (right == c.filter_width * c.dilation_x) {
+                    right = 0;
+                    down += c.dilation_y;
+                }
+            }
+        }
+    }
+}
+
+// A warpgroup's turn begins once the other has multiplied the tile before: by then the other has
+// seen those stages full, whose phases this one does not wait for.
+__device__ __forceinline__ void await_turn(uint32_t group) {
+    asm volatile("bar.sync %0, 256;" ::"r"(TURN + group) : "memory");
+}
+
+__device__ __forceinline__ void give_turn(uint32_t to) {
+    asm volatile("bar.arrive %0, 256;" ::"r"(TURN + to) : "memory");
+}
+
+// One warpgroup of the two makes every other tile of the block, all 128 rows of it.
+template <typename T, int COLS, typename Layout>
+__device__ __forceinline__ void consume_in_turn(const args &p, Layout l, uint32_t group) {
+    uint32_t steps = tiles_of(p.k, CENI_WGMMA_DEPTH);
+    float *stage = l.sums + (group * 4 + threadIdx.x / 32 % 4) * (CENI_STAGE_BYTES / 4);
+    float sums[2][COLS / 2];
+    ring<Layout::STAGES> at;
+    walk<COLS, 1> w(p);
+    if (group) {
+        w.advance();
+        at.skip(steps);
+    }
+    for (; w.more(); w.advance(), w.advance(), at.skip(steps)) {
+        uint32_t before = 0;
+        if (w.id >= gridDim.x) { // not the block's first
+            await_turn(group);
+        }
+        for (uint32_t t = 0; t < steps; t++, at.advance()) {
+            barrier_wait(l.full + at.stage * 8, at.parity);
+            uint64_t upper = describe<true>(l.a(at.stage)), lower = upper + BOX_BYTES / 16;
+            uint64_t b = describe<true>(filters_of(l, at.stage, t));
+            wgmma_begin();
+#pragma unroll
+            for (uint32_t k = 0; k < CENI_WGMMA_DEPTH / 16; k++) {
+                const uint32_t further = k * step_16<true>();
+                wgmma<0, 0>(T(), sums[0], upper + further, b + further, t + k);
+                wgmma<0, 0>(T(), sums[1], lower + further, b + further, t + k);
+            }
+            wgmma_commit();
+            wgmma_wait<1>(); // the stage before has been read
+            if (t) {
+                release<1>(l.empty + before * 8, 0);
+            }
+            before = at.stage;
+        }
+        if (w.id + gridDim.x < w.rows * w.cols) { // the block has another
+            give_turn(group ^ 1);
+        }
+        wgmma_wait<0>();
+        release<1>(l.empty + before * 8, 0);
+#pragma unroll
+        for (uint32_t i = 0; i < 2; i++) {
+            finish_wgmma<COLS>(p, sums[i], stage, w.here(), i);
+        }
+    }
+}
+
+template <typename T, int COLS, bool HELD>
+__device__ __forceinline__ void conv_boxes(const ceni_conv_args &c, const tensor_map *map_a,
+                                           const tensor_map *map_b) {
+    extern __shared__ __align__(1024) unsigned char dynamic[];
+    constexpr bool together = COLS == 256;
+    std::conditional_t<HELD, held_layout, layout<COLS>> l(dynamic);
+    uint32_t group = threadIdx.x / 128;
+    if constexpr (HELD) {
+        if (threadIdx.x == 0) {
+            barrier_init(l.held, 1);
+        }
+    }
+    begin_barriers(l, 1, together ? CENI_WGMMA_WARPS : CENI_WGMMA_WARPS / 2);
+    if (group == 0) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)BRINGER_REGISTERS));
+        if (threadIdx.x == 0) {
+            bring<COLS, HELD>(c, map_a, map_b, l);
+        }
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)BROUGHT_REGISTERS));
+        if constexpr (together) {
+            consume<T, COLS, 1, true, true>(c.product, l, group - 1);
+        } else {
+            if constexpr (HELD) {
+                barrier_wait(l.held, 0);
+            }
+            consume_in_turn<T, COLS>(c.product, l, group - 1);
+        }
+    }
+}
+
+// ---- A gathered ----
+
+// What a thread of the first warpgroup has of a stage of A: a part of 16 bytes of each 16th row.
+struct gatherer {
+    enum { PARTS = CENI_WGMMA_DEPTH * 2 / 16, APART = 128 / PARTS, ROWS = CENI_WGMMA_ROWS / APART };
+    gathered_row rows[ROWS];
+    tap at;
+
+    // `shared` holds the rows of the tile until all threads have theirs.
+    __device__ __forceinline__ void begin(const ceni_conv_args &c, uint32_t first,
+                                          gathered_row *shared) {
+        asm volatile("bar.sync 1, 128;" ::: "memory"); // those of the tile before have been read
+        gather_rows(c, first, shared);
+        asm volatile("bar.sync 1, 128;" ::: "memory");
+#pragma unroll
+        for (uint32_t i = 0; i < ROWS; i++) {
+            rows[i] = shared[threadIdx.x / PARTS + i * APART];
+        }
+        at.begin(c, threadIdx.x % PARTS * 8);
+    }
+
+    // As the copy engine lays out what lies along the sum.
+    __device__ __forceinline__ void copy(const ceni_conv_args &c, uint32_t to) {
+        const uint16_t *base = (const uint16_t *)c.product.a;
+        uint32_t row = threadIdx.x / PARTS, part = threadIdx.x % PARTS;
+        to += row * 128 + ((part ^ row % 8) << 4);
+#pragma unroll
+        for (uint32_t i = 0; i < ROWS; i++) {
+            uint64_t index;
+            bool valid = at.element(c, rows[i], &index);
+            copy_16_near(to + i * APART * 128, valid ? base + index : base, valid ? 16 : 0);
+        }
+        at.advance(c, CENI_WGMMA_DEPTH);
+    }
+};
+
+// A warpgroup.
+template <int COLS>
+__device__ __forceinline__ void gather(const ceni_conv_args &c, const tensor_map *map_b,
+                                       layout<COLS> l, gathered_row *shared) {
+    uint32_t steps = tiles_of(c.product.k, CENI_WGMMA_DEPTH), behind = 0;
+    ring<layout<COLS>::STAGES> at, told;
+    for (walk<COLS, 1> w(c.product); w.more(); w.advance()) {
+        place tile = w.here();
+        gatherer a;
+        a.begin(c, tile.row * CENI_WGMMA_ROWS, shared);
+        for (uint32_t t = 0; t < steps; t++, at.advance()) {
+            uint32_t full = l.full + at.stage * 8;
+            barrier_wait(l.empty + at.stage * 8, at.parity ^ 1); // at first, they are
+            if (threadIdx.x == 0) {
+                barrier_expect(full, COLS * 128);
+                copy_operand<true, COLS, false>(l.b(at.stage), map_b, tile.col * COLS,
+                                                t * CENI_WGMMA_DEPTH, full);
+            }
+            a.copy(c, l.a(at.stage));
+            copies_commit();
+            if (behind < GATHER_BEHIND) {
+                behind++;
+                continue;
+            }
+            copies_wait<GATHER_BEHIND>();
+            stores_seen_by_engines();
+            barrier_arrive(l.full + told.stage * 8);
+            told.advance();
+        }
+    }
+    copies_wait<0>();
+    stores_seen_by_engines();
+    for (; behind; behind--, told.advance()) {
+        barrier_arrive(l.full + told.stage * 8);
+    }
+}
+
+template <typename T, int COLS>
+__device__ __forceinline__ void conv_wgmma(const ceni_conv_args &c, const tensor_map *map_b) {
+    extern __shared__ __align__(1024) unsigned char dynamic[];
+    layout<COLS> l(dynamic);
+    uint32_t group = threadIdx.x / 128;
+    begin_barriers(l, 128 + 1, CENI_WGMMA_WARPS); // who gathers, and who has the filters brought
+    if (group == 0) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)GATHERER_REGISTERS));
+        gather<COLS>(c, map_b, l,
+                     (gathered_row *)(l.sums + CENI_WGMMA_WARPS * CENI_STAGE_BYTES / 4 +
+                                      layout<COLS>::STAGES * 4));
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)GATHERED_REGISTERS));
+        consume<T, COLS, 1, true, true>(c.product, l, group - 1);
+    }
+}
+
+#define CENI_RUN(type, cols) product::conv_wgmma<product::wgmma_##type, cols>(c, &b)
+#define CENI_BOXES(type, cols, held)                                                               \
+    product::conv_boxes<product::wgmma_##type, cols, held>(c, &a, &b)
+#else
+#define CENI_RUN(type, cols)
+#define CENI_BOXES(type, cols, held)
+#endif
+
+} // namespace product
+
+#define CENI_CONV_WGMMA(cols, type)                                                                \
+    extern "C" __global__ void __launch_bounds__(CENI_WGMMA_THREADS, 1)                            \
+        cen_conv_wgmma##cols##_##type(const __grid_constant__ ceni_conv_args c,                    \
+                                      const __grid_constant__ product::tensor_map b) {             \
+        CENI_RUN(type, cols);                                                                      \
+    }
+CENI_CONV_WGMMA(256, bf16)
+CENI_CONV_WGMMA(256, fp16)
+CENI_CONV_WGMMA(128, bf16)
+CENI_CONV_WGMMA(128, fp16)
+CENI_CONV_WGMMA(64, bf16)
+CENI_CONV_WGMMA(64, fp16)
+#define CENI_CONV_BOXES(name, type, cols, held)                                                    \
+    extern "C" __global__ void __launch_bounds__(CENI_WGMMA_THREADS, 1) cen_conv_##name##_##type(  \
+        const __grid_constant__ ceni_conv_args c, const __grid_constant__ product::tensor_map a,   \
+        const __grid_constant__ product::tensor_map b) {                                           \
+        CENI_BOXES(type, cols, held);                                                              \
+    }
+CENI_CONV_BOXES(boxes256, bf16, 256, false)
+CENI_CONV_BOXES(boxes256, fp16, 256, false)
+CENI_CONV_BOXES(boxes128, bf16, 128, false)
+CENI_CONV_BOXES(boxes128, fp16, 128, false)
+CENI_CONV_BOXES(boxes64, bf16, 64, false)
+CENI_CONV_BOXES(boxes64, fp16, 64, false)
+CENI_CONV_BOXES(held64, bf16, CENI_HELD_COLS, true)
+CENI_CONV_BOXES(held64, fp16, CENI_HELD_COLS, true)
+#undef CENI_CONV_BOXES
+#undef CENI_CONV_WGMMA
+#undef CENI_BOXES
+#undef CENI_RUN
