@@ -124,7 +124,7 @@ template <uint32_t dtype> class window {
     template <bool apart, int n>
     __device__ bool add(const uint32_t (&w)[n], inside<dtype> &to) const {
         uint32_t least = to.least, most = to.most, small = BRAIN ? 0x80008000u : ALL;
-        to.zeros += apart ? n * EACH : n * in_word<dtype>;
+        to.zeros += apart && in_word<dtype> == 2 ? n * EACH : n * in_word<dtype>;
 #pragma unroll
         for (int k = 0; k < n; k++) {
             extremes<dtype>(w[k], least, most);
