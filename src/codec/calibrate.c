@@ -181,8 +181,9 @@ static cen_status launch(cen_device *device, const char *kernel, ceni_calibrate_
     uint64_t most = (uint64_t)props.multiprocessors * (CENI_CALIBRATE_BLOCK / block);
     uint64_t blocks = ceni_over(warps, block / WARP);
     blocks = blocks > most && most ? most : blocks;
-    const cen_launch shape = {
-        {(uint32_t)blocks, 1, 1}, {block, 1, 1}, job->octaves * CENI_CALIBRATE_OCTAVE};
+    uint32_t shared =
+        job->octaves ? job->octaves * CENI_CALIBRATE_OCTAVE + CENI_CALIBRATE_BEYOND : 0;
+    const cen_launch shape = {{(uint32_t)blocks, 1, 1}, {block, 1, 1}, shared};
     void *args[] = {job};
     return cen_kernel_launch(device, kernel, &shape, args, 1, stream);
 }
@@ -214,9 +215,10 @@ cen_status cen_calibration_add_async(cen_device *device, const cen_calibration *
     cen_addr channels = state + sizeof(ceni_calibrate_state);
     ceni_calibrate_job job = job_of(c, batch, state, channels, state + kept_bytes(c));
     bool columns = c->axis == CEN_CHANNELS_COLUMNS;
-    uint64_t warps = (columns ? ceni_over(job.cols, WARP) : job.rows) * job.segments;
+    uint64_t wide = batch->dtype == CEN_FP32 ? WARP : 2 * WARP;
+    uint64_t warps = (columns ? ceni_over(job.cols, wide) : job.rows) * job.segments;
     status = count_batch(device, &job, warps, stream);
-    if (!status && c->axis) {
+    if (!status && c->axis && job.segments > 1) {
         status = launch(device, "cen_calibrate_channels", &job, CHANNELS_BLOCK, c->channel_count,
                         stream);
     }

@@ -199,6 +199,9 @@ void ceni_twin_calibrate(const uint32_t grid[3], const uint32_t block[3], uint32
                          void *const *args) {
     ceni_calibrate_job job = job_of(args);
     count(&job);
+    for (uint64_t i = 0; job.segments == 1 && i < channel_count(&job); i++) {
+        add_parts(&job, i);
+    }
 }
 
 void ceni_twin_calibrate_channels(const uint32_t grid[3], const uint32_t block[3],
@@ -214,6 +217,11 @@ static ceni_kernel_range parts_range(const ceni_calibrate_job *job, bool write) 
     return (ceni_kernel_range){job->parts, parts * sizeof(ceni_calibrate_channel), write};
 }
 
+static ceni_kernel_range channels_range(const ceni_calibrate_job *job) {
+    return (ceni_kernel_range){job->channels, channel_count(job) * sizeof(ceni_calibrate_channel),
+                               true};
+}
+
 size_t ceni_ranges_calibrate(void *const *args, ceni_kernel_range *ranges) {
     ceni_calibrate_job job = job_of(args);
     uint64_t elements = job.rows && job.cols ? (job.rows - 1) * job.stride + job.cols : 0;
@@ -221,13 +229,13 @@ size_t ceni_ranges_calibrate(void *const *args, ceni_kernel_range *ranges) {
     ranges[0] = (ceni_kernel_range){job.matrix, elements * size, false};
     ranges[1] = (ceni_kernel_range){job.state, sizeof(ceni_calibrate_state), true};
     ranges[2] = parts_range(&job, true);
-    return 3;
+    ranges[3] = channels_range(&job);
+    return job.segments == 1 ? 4 : 3;
 }
 
 size_t ceni_ranges_calibrate_channels(void *const *args, ceni_kernel_range *ranges) {
     ceni_calibrate_job job = job_of(args);
-    uint64_t channels = channel_count(&job);
     ranges[0] = parts_range(&job, false);
-    ranges[1] = (ceni_kernel_range){job.channels, channels * sizeof(ceni_calibrate_channel), true};
+    ranges[1] = channels_range(&job);
     return 2;
 }

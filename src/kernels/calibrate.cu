@@ -1,238 +1,17 @@
 // Counting a matrix for calibration, as calibrate.h says. A warp has a segment of a row, whose
-// lanes take eight neighbours at a time, or a segment of 32 columns, whose lanes take one column
-// each.
-//
-// A block keeps the bins of some octaves in shared memory, as many as fit below twice the largest
-// of what it sees first. What lies elsewhere goes to the bins in global memory at once, so that the
-// choice changes the time and not the counts.
-//
-// So that lanes do not wait for each other, neighbours have a copy of these bins each: 32 for BF16,
-// of whose bins only each fourth is used, and else 8. A word has two counts of 16 bits, of what is
-// positive and what is negative, so that BF16's extremes follow from the bins. Who counts sees what
-// was there before, and takes a word to global memory that is half full; until then each other
-// thread adds eight at most, which is far from the other half.
+// lanes take eight neighbours at a time, or a segment of as many columns as it has lanes, or of
+// twice as many where two elements are in a word. What it has seen goes to the bins of its block
+// (calibrate_window.cuh), and at a segment's end to the channel's record and the block's totals.
 
-#include <stdint.h>
-
-#include "cenote/dtype.h"
-#include "kernels/calibrate.h"
+#include "kernels/calibrate_window.cuh"
 
 namespace calibrate {
 
-constexpr int WARP = CENI_CALIBRATE_LANES, RUN = CENI_CALIBRATE_RUN;
-constexpr uint32_t MAGNITUDE = 0x7FFFFFFFu, INFINITE = 0x7F800000u;
-constexpr unsigned ALL = 0xFFFFFFFFu;
-
-using word = unsigned long long;
-
-struct seen {
-    uint32_t nan, infinite, zeros, least, most;
-};
+constexpr int ROWS = 8;
 
 __device__ uint64_t lesser(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
-
-__device__ ceni_calibrate_state *state_of(const ceni_calibrate_job &job) {
-    return (ceni_calibrate_state *)job.state;
-}
-
-__device__ uint32_t bits_of(uint32_t dtype, uint16_t half) {
-    if (dtype == CEN_BF16) {
-        return (uint32_t)half << 16;
-    }
-    float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
-    return __float_as_uint(value);
-}
-
-__device__ uint64_t place(const ceni_calibrate_job &job, uint64_t row, uint64_t col) {
-    return job.matrix + (row * job.stride + col) * (job.dtype == CEN_FP32 ? 4 : 2);
-}
-
-__device__ uint32_t load(const ceni_calibrate_job &job, uint64_t row, uint64_t col) {
-    uint64_t at = place(job, row, col);
-    return job.dtype == CEN_FP32 ? *(const uint32_t *)at
-                                 : bits_of(job.dtype, *(const uint16_t *)at);
-}
-
-// Eight neighbours as they lie: the first n, and 0 for the others.
-struct raw {
-    uint4 low, high; // the second only of FP32
-};
-
-__device__ raw fetch(const ceni_calibrate_job &job, uint64_t row, uint64_t col, int n) {
-    raw v = {};
-    uint64_t at = place(job, row, col);
-    if (n == RUN && at % 16 == 0) {
-        v.low = __ldg((const uint4 *)at);
-        if (job.dtype == CEN_FP32) {
-            v.high = __ldg((const uint4 *)at + 1);
-        }
-        return v;
-    }
-    uint32_t w[8] = {};
-#pragma unroll
-    for (int k = 0; k < RUN; k++) {
-        if (k < n && job.dtype == CEN_FP32) {
-            w[k] = ((const uint32_t *)at)[k];
-        } else if (k < n) {
-            w[k / 2] |= (uint32_t)((const uint16_t *)at)[k] << k % 2 * 16;
-        }
-    }
-    return {make_uint4(w[0], w[1], w[2], w[3]), make_uint4(w[4], w[5], w[6], w[7])};
-}
-
-__device__ void expand(const ceni_calibrate_job &job, const raw &v, uint32_t bits[RUN]) {
-    uint32_t w[4] = {v.low.x, v.low.y, v.low.z, v.low.w};
-    if (job.dtype == CEN_FP32) {
-        bits[0] = w[0], bits[1] = w[1], bits[2] = w[2], bits[3] = w[3];
-        bits[4] = v.high.x, bits[5] = v.high.y, bits[6] = v.high.z, bits[7] = v.high.w;
-        return;
-    }
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        bits[2 * k] = bits_of(job.dtype, (uint16_t)w[k]);
-        bits[2 * k + 1] = bits_of(job.dtype, (uint16_t)(w[k] >> 16));
-    }
-}
-
-// ---- bins ----
-
-extern __shared__ uint32_t calibrate_window[];
-
-__device__ void add_key(uint32_t bits, seen &to) {
-    uint32_t key = ceni_calibrate_key(bits);
-    to.least = max(to.least, ~key);
-    to.most = max(to.most, key);
-}
-
-class window {
-  public:
-    __device__ window(const ceni_calibrate_job &job, uint32_t low)
-        : job(job), low(low), wide(job.octaves << 23), bf16(job.dtype == CEN_BF16),
-          mask(bf16 ? ~127u : ~31u), copy(threadIdx.x * 4 & ~mask) {
-    }
-
-    // Counts the first n of eight, behind which are zeros. `extremes`: they will be asked for
-    // these, not for all only. All eight add, be it nothing, so that none waits for the one before.
-    template <bool extremes>
-    __device__ void add(const uint32_t bits[RUN], int n, seen &to, seen &all) {
-        uint32_t before[RUN], out = 0;
-#pragma unroll
-        for (int k = 0; k < RUN; k++) {
-            uint32_t beyond = (bits[k] & MAGNITUDE) - low, one = (int)bits[k] < 0 ? 1u << 16 : 1u;
-            bool in = beyond < wide;
-            before[k] = atomicAdd(word_at(in ? beyond : 0), in ? one : 0);
-            out |= in ? 0 : 1u << k;
-        }
-        if (extremes || !bf16) {
-            add_extremes(bits, out, to);
-        }
-        uint32_t any = 0;
-#pragma unroll
-        for (int k = 0; k < RUN; k++) {
-            any |= before[k];
-        }
-        if (any & 0x80008000u) {
-            empty(bits, all);
-        }
-        out &= (1u << n) - 1;
-        if (out) {
-#pragma unroll
-            for (int k = 0; k < RUN; k++) {
-                if (out >> k & 1) {
-                    add_out(bits[k], to);
-                }
-            }
-        }
-    }
-
-    // What is still here to global memory. By whole blocks.
-    __device__ void close(seen &to) {
-        uint32_t copies = bf16 ? 32 : 8, bins = (wide >> 11) / copies;
-        __syncthreads();
-        for (uint32_t i = threadIdx.x; i < bins; i += blockDim.x) {
-            uint32_t positive = 0, negative = 0;
-            for (uint32_t c = 0; c < copies; c++) { // each lane begins with another bank
-                uint32_t n = calibrate_window[i * copies + (c + threadIdx.x) % copies];
-                positive += n & 0xFFFFu;
-                negative += n >> 16;
-            }
-            take(low + (i * copies << 11), positive, negative, to);
-        }
-    }
-
-  private:
-    // Words are 2^11 of a magnitude apart, all copies of a bin side by side.
-    __device__ uint32_t *word_at(uint32_t beyond) const {
-        return calibrate_window + ((beyond >> 9 & mask) | copy) / 4;
-    }
-
-    __device__ void put(uint32_t size, uint32_t count) const {
-        if (count) {
-            atomicAdd((word *)&state_of(job)->bins[size >> CENI_CALIBRATE_SHIFT], (word)count);
-        }
-    }
-
-    // Counts of a bin, and of BF16 its elements, which are all the same but for their signs.
-    __device__ void take(uint32_t size, uint32_t positive, uint32_t negative, seen &to) const {
-        put(size, positive + negative);
-        if (bf16 && positive) {
-            add_key(size, to);
-        }
-        if (bf16 && negative) {
-            add_key(size | ~MAGNITUDE, to);
-        }
-    }
-
-    __device__ void empty(const uint32_t bits[RUN], seen &all) const {
-#pragma unroll 1
-        for (int k = 0; k < RUN; k++) {
-            uint32_t size = MAGNITUDE;
-#pragma unroll
-            for (int i = 0; i < RUN; i++) {
-                size = i == k ? bits[i] & MAGNITUDE : size;
-            }
-            if (size - low < wide) {
-                uint32_t n = atomicExch(word_at(size - low), 0u);
-                take(size, n & 0xFFFFu, n >> 16, all);
-            }
-        }
-    }
-
-    // Of those that are not out, which are neither 0 nor beyond all numbers.
-    __device__ void add_extremes(const uint32_t bits[RUN], uint32_t out, seen &to) const {
-        float least = __uint_as_float(INFINITE), most = -least;
-#pragma unroll
-        for (int k = 0; k < RUN; k++) {
-            float x = __uint_as_float(bits[k]);
-            least = out >> k & 1 ? least : fminf(least, x);
-            most = out >> k & 1 ? most : fmaxf(most, x);
-        }
-        if (least <= most) {
-            to.least = max(to.least, ~ceni_calibrate_key(__float_as_uint(least)));
-            to.most = max(to.most, ceni_calibrate_key(__float_as_uint(most)));
-        }
-    }
-
-    __device__ void add_out(uint32_t bits, seen &to) const {
-        uint32_t size = bits & MAGNITUDE;
-        if (size >= INFINITE) {
-            to.nan += size > INFINITE;
-            to.infinite += size == INFINITE;
-            return;
-        }
-        add_key(bits, to);
-        to.zeros += !size;
-        put(size, size != 0);
-    }
-
-    const ceni_calibrate_job &job;
-    const uint32_t low, wide;
-    const bool bf16;
-    const uint32_t mask, copy;
-};
 
 // Where the window begins: so that it ends an octave above the largest of `bits` in the block, with
 // normal numbers. Its words are cleared.
@@ -243,7 +22,8 @@ __device__ uint32_t open_window(const ceni_calibrate_job &job, uint32_t bits) {
     if (threadIdx.x % WARP == 0) {
         largest[threadIdx.x / WARP] = size;
     }
-    for (uint32_t i = threadIdx.x; i < job.octaves << 12; i += blockDim.x) {
+    uint32_t words = (job.octaves * CENI_CALIBRATE_OCTAVE + CENI_CALIBRATE_BEYOND) / 4;
+    for (uint32_t i = threadIdx.x; i < words; i += blockDim.x) {
         calibrate_window[i] = 0;
     }
     __syncthreads();
@@ -254,21 +34,125 @@ __device__ uint32_t open_window(const ceni_calibrate_job &job, uint32_t bits) {
     return (end > job.octaves ? end - job.octaves : 1) << 23;
 }
 
-// ---- segments ----
+// ---- what is seen ----
 
-__device__ double meet(double lane) {
-    for (int step = WARP / 2; step; step /= 2) {
-        lane = __dadd_rn(lane, __shfl_down_sync(ALL, lane, step));
+struct seen {
+    uint32_t nan, infinite, zeros, least, most;
+};
+
+// Of this block.
+__shared__ ceni_calibrate_channel total;
+
+// Counts an element, but not as a zero. False if it is no number of use.
+__device__ bool add_seen(uint32_t bits, seen &to) {
+    uint32_t size = bits & MAGNITUDE, key = ceni_calibrate_key(bits);
+    to.nan += size > INFINITE;
+    to.infinite += size == INFINITE;
+    if (size < INFINITE) {
+        to.least = max(to.least, ~key);
+        to.most = max(to.most, key);
     }
-    return lane;
+    return size < INFINITE;
 }
 
-__device__ uint64_t meet(uint64_t lane) {
-    for (int step = WARP / 2; step; step /= 2) {
-        lane += __shfl_down_sync(ALL, lane, step);
+// The extremes of one place in a word, if there are any.
+template <uint32_t dtype>
+__device__ void add_inside(const inside<dtype> &from, int which, seen &to) {
+    uint32_t least = element<dtype>(from.least, which), most = element<dtype>(from.most, which);
+    if ((least & MAGNITUDE) < INFINITE) {
+        add_seen(least, to);
+        add_seen(most, to);
     }
-    return lane;
 }
+
+__device__ void post(ceni_calibrate_channel *to, const seen &s) {
+    if (s.nan | s.infinite) {
+        atomicAdd((word *)&to->nan, (word)s.nan);
+        atomicAdd((word *)&to->infinite, (word)s.infinite);
+    }
+    if (s.zeros) {
+        atomicAdd((word *)&to->zeros, (word)s.zeros);
+    }
+    if (s.least) {
+        atomicMax(&to->least, s.least);
+        atomicMax(&to->most, s.most);
+    }
+}
+
+// To a channel's record, if there is one, and to the block's.
+__device__ void post_both(ceni_calibrate_channel *record, const seen &s) {
+    if (record) {
+        post(record, s);
+    }
+    post(&total, s);
+}
+
+// Where a segment's counts go: to its part, or to the channel whose only segment it is.
+__device__ ceni_calibrate_channel *record_of(const ceni_calibrate_job &job, uint64_t channel,
+                                             uint64_t segment) {
+    return job.segments == 1
+               ? (ceni_calibrate_channel *)job.channels + channel
+               : (ceni_calibrate_channel *)job.parts + channel * job.segments + segment;
+}
+
+// A part is empty first; of a channel all is added to what it has.
+__device__ void open_record(const ceni_calibrate_job &job, ceni_calibrate_channel *record) {
+    if (job.segments > 1) {
+        *record = {};
+    }
+}
+
+__device__ void close_record(const ceni_calibrate_job &job, ceni_calibrate_channel *record,
+                             double sum, double sum2) {
+    if (job.segments > 1) {
+        record->sum = sum;
+        record->sum2 = sum2;
+    } else {
+        atomicAdd(&record->sum, sum);
+        atomicAdd(&record->sum2, sum2);
+    }
+}
+
+// Products of two floats are exact.
+__device__ void add_moments(uint32_t bits, double &sum, double &sum2) {
+    double x = __uint_as_float(bits);
+    sum = __dadd_rn(sum, x);
+    sum2 = __fma_rn(x, x, sum2);
+}
+
+// Goes through a step's words that have elements beyond the window. What is no number becomes 0.
+// records: of the places in a word, one or more.
+template <uint32_t dtype, int n, int places>
+__device__ void sort_out(const window<dtype> &bins, uint32_t (&w)[n],
+                         ceni_calibrate_channel *const (&records)[places]) {
+    seen found[places] = {};
+#pragma unroll 1
+    for (int k = 0; k < n; k++) {
+        uint32_t v = 0, keep = ALL;
+#pragma unroll
+        for (int i = 0; i < n; i++) {
+            v = i == k ? w[i] : v;
+        }
+#pragma unroll
+        for (int which = 0; which < in_word<dtype>; which++) {
+            uint32_t bits = element<dtype>(v, which);
+            if (!add_seen(bits, found[which % places])) {
+                keep &= in_word<dtype> == 1 ? 0 : which ? 0xFFFFu : 0xFFFF0000u;
+            }
+            bins.add_beyond(bits);
+        }
+#pragma unroll
+        for (int i = 0; i < n; i++) {
+            w[i] &= i == k ? keep : ALL;
+        }
+    }
+#pragma unroll
+    for (int which = 0; which < places; which++) {
+        post_both(records[which], found[which]);
+    }
+}
+
+// ---- rows ----
 
 __device__ seen meet(const seen &lane) {
     return {__reduce_add_sync(ALL, lane.nan), __reduce_add_sync(ALL, lane.infinite),
@@ -276,161 +160,328 @@ __device__ seen meet(const seen &lane) {
             __reduce_max_sync(ALL, lane.most)};
 }
 
-__device__ void join(seen &to, const seen &from) {
-    to.nan += from.nan;
-    to.infinite += from.infinite;
-    to.zeros += from.zeros;
-    to.least = max(to.least, from.least);
-    to.most = max(to.most, from.most);
-}
-
-__device__ void store_part(const ceni_calibrate_job &job, uint64_t channel, uint64_t segment,
-                           const seen &s, double sum, double sum2) {
-    ((ceni_calibrate_channel *)job.parts)[channel * job.segments + segment] = {
-        s.nan, s.infinite, s.zeros, sum, sum2, s.least, s.most};
-}
-
-__device__ void add_moments(uint32_t bits, double &sum, double &sum2) {
-    double x = (bits & MAGNITUDE) < INFINITE ? (double)__uint_as_float(bits) : 0.0;
-    sum = __dadd_rn(sum, x);
-    sum2 = __dadd_rn(sum2, __dmul_rn(x, x));
-}
-
-template <bool channels>
-__device__ void row_segment(const ceni_calibrate_job &job, uint64_t unit, window &bins, seen &all) {
-    uint64_t row = job.rows == 1 ? 0 : unit / job.segments, segment = unit - row * job.segments;
-    uint64_t first = segment * job.segment, end = lesser(job.cols, first + job.segment);
-    uint64_t col = first + threadIdx.x % WARP * RUN;
-    seen here = {};
-    double sum = 0, sum2 = 0;
-    raw next = {};
-    if (col < end) {
-        next = fetch(job, row, col, (int)lesser(RUN, end - col));
+// Of so many neighbours, a power of two, in a tree.
+__device__ double meet(double lane, int lanes) {
+    for (int step = lanes / 2; step; step /= 2) {
+        lane = __dadd_rn(lane, __shfl_down_sync(ALL, lane, step, lanes));
     }
-    for (; col < end; col += WARP * RUN) { // one step ahead
-        uint32_t bits[RUN];
-        int n = (int)lesser(RUN, end - col);
-        raw v = next;
-        if (col + WARP * RUN < end) {
-            uint64_t at = col + WARP * RUN;
-            next = fetch(job, row, at, (int)lesser(RUN, end - at));
-        }
-        expand(job, v, bits);
-        bins.add<channels>(bits, n, here, all);
-        if (channels) {
+    return lane;
+}
+
+template <uint32_t dtype> struct row {
+    ceni_calibrate_channel *record[1]; // or none
+    inside<dtype> in;
+    double sum, sum2;
+};
+
+template <uint32_t dtype, bool channels, int n>
+__device__ void row_words(const window<dtype> &bins, uint32_t (&w)[n], row<dtype> &to) {
+    if (!bins.template add<false>(w, to.in)) {
+        sort_out(bins, w, to.record);
+    }
+    if (channels) {
 #pragma unroll
-            for (int k = 0; k < RUN; k++) { // places behind the n-th are 0
-                add_moments(bits[k], sum, sum2);
+        for (int k = 0; k < n; k++) {
+            add_moments(element<dtype>(w[k], 0), to.sum, to.sum2);
+            if (in_word<dtype> == 2) {
+                add_moments(element<dtype>(w[k], 1), to.sum, to.sum2);
             }
         }
     }
-    join(all, here);
-    if (channels) {
-        __syncwarp();
-        seen warp = meet(here);
-        sum = meet(sum);
-        sum2 = meet(sum2);
-        if (threadIdx.x % WARP == 0) {
-            store_part(job, row, segment, warp, sum, sum2);
+}
+
+// Eight words: of two runs, where a run is of four.
+template <uint32_t dtype> __device__ void fetch_words(uint64_t at, uint32_t (&w)[8]) {
+    uint4 a = __ldg((const uint4 *)at);
+    uint4 b = __ldg((const uint4 *)(at + (dtype == CEN_FP32 ? 16 : WARP * 16)));
+    w[0] = a.x, w[1] = a.y, w[2] = a.z, w[3] = a.w;
+    w[4] = b.x, w[5] = b.y, w[6] = b.z, w[7] = b.w;
+}
+
+// A lane's runs from `at` on, of the `left` elements from there to the segment's end. Eight words
+// are on their way and as many at work.
+template <uint32_t dtype, bool channels>
+__device__ void row_runs(const window<dtype> &bins, uint64_t at, int64_t left, row<dtype> &to) {
+    constexpr int STEP = WARP * RUN, RUNS = in_word<dtype>;
+    constexpr int LEAST = (RUNS - 1) * STEP + RUN, BYTES = WARP * 32;
+    if (at % 16 == 0 && left >= LEAST) {
+        uint32_t next[8];
+        fetch_words<dtype>(at, next);
+#pragma unroll 1
+        for (; left >= LEAST; left -= RUNS * STEP, at += BYTES) {
+            uint32_t now[8];
+#pragma unroll
+            for (int k = 0; k < 8; k++) {
+                now[k] = next[k];
+            }
+            if (left >= RUNS * STEP + LEAST) {
+                fetch_words<dtype>(at + BYTES, next);
+            }
+            row_words<dtype, channels>(bins, now, to);
+        }
+    }
+#pragma unroll 1
+    for (; left >= RUN; left -= STEP, at += BYTES / RUNS) {
+        run<dtype> r = fetch<dtype>(at);
+        row_words<dtype, channels>(bins, r.w, to);
+    }
+}
+
+// A segment's last elements, less than a run.
+template <uint32_t dtype>
+__device__ void row_rest(const window<dtype> &bins, uint64_t at, int n, row<dtype> &to) {
+    seen here = {};
+#pragma unroll 1
+    for (int k = 0; k < n; k++) {
+        uint32_t bits = load<dtype>(at + k * (4 / in_word<dtype>));
+        here.zeros += !(bits & MAGNITUDE);
+        bins.add_one(bits);
+        add_moments(add_seen(bits, here) ? bits : 0, to.sum, to.sum2);
+    }
+    post_both(to.record[0], here);
+}
+
+template <uint32_t dtype, bool channels>
+__device__ void row_segment(const ceni_calibrate_job &job, uint64_t unit,
+                            const window<dtype> &bins) {
+    constexpr int STEP = WARP * RUN;
+    uint64_t row_at = job.rows == 1 ? 0 : unit / job.segments, lane = threadIdx.x % WARP;
+    uint64_t segment = unit - row_at * job.segments, first = segment * job.segment;
+    uint64_t length = lesser(job.cols - first, job.segment), rest = length % STEP;
+    row<dtype> r = {{channels ? record_of(job, row_at, segment) : nullptr}, nothing<dtype>(), 0, 0};
+    if (channels && lane == 0) {
+        open_record(job, r.record[0]);
+    }
+    __syncwarp();
+    row_runs<dtype, channels>(bins, place<dtype>(job, row_at, first + lane * RUN),
+                              (int64_t)length - (int64_t)lane * RUN, r);
+    if (rest % RUN && rest / RUN == lane) {
+        uint64_t col = first + length - rest % RUN;
+        row_rest(bins, place<dtype>(job, row_at, col), (int)(rest % RUN), r);
+    }
+    seen here = {};
+    here.zeros = r.in.zeros;
+    for (int i = 0; i < in_word<dtype>; i++) {
+        add_inside(r.in, i, here);
+    }
+    __syncwarp();
+    here = meet(here);
+    r.sum = channels ? meet(r.sum, WARP) : 0;
+    r.sum2 = channels ? meet(r.sum2, WARP) : 0;
+    if (lane == 0) {
+        post_both(r.record[0], here);
+        if (channels) {
+            close_record(job, r.record[0], r.sum, r.sum2);
         }
     }
 }
 
-__device__ void column_segment(const ceni_calibrate_job &job, uint64_t unit, window &bins,
-                               seen &all) {
-    uint64_t strips = (job.cols + WARP - 1) / WARP;
-    uint64_t col = unit % strips * WARP + threadIdx.x % WARP, segment = unit / strips;
+// ---- columns: a lane has those of a word ----
+
+template <uint32_t dtype> struct columns {
+    ceni_calibrate_channel *record[in_word<dtype>]; // the second may be none
+    double sum[in_word<dtype>], sum2[in_word<dtype>];
+    inside<dtype> in;
+};
+
+template <uint32_t dtype, int n>
+__device__ void column_run(const window<dtype> &bins, uint32_t (&w)[n], columns<dtype> &c) {
+    if (!bins.template add<true>(w, c.in)) {
+        sort_out(bins, w, c.record);
+    }
+#pragma unroll
+    for (int k = 0; k < n; k++) {
+#pragma unroll
+        for (int i = 0; i < in_word<dtype>; i++) {
+            add_moments(element<dtype>(w[k], i), c.sum[i], c.sum2[i]);
+        }
+    }
+}
+
+// Rows of which a column's zeros fit into half a word.
+template <uint32_t dtype>
+__device__ void column_rows(const window<dtype> &bins, uint64_t at, uint64_t pitch, int rows,
+                            columns<dtype> &c) {
+    bool both = c.record[in_word<dtype> - 1], whole = both && (at | pitch) % 4 == 0;
+    if (whole && rows >= ROWS) {
+        uint32_t next[ROWS];
+#pragma unroll
+        for (int k = 0; k < ROWS; k++, at += pitch) {
+            next[k] = __ldg((const uint32_t *)at);
+        }
+        for (; rows >= ROWS; rows -= ROWS) { // as many on their way as at work
+            uint32_t now[ROWS];
+            bool more = rows >= 2 * ROWS;
+#pragma unroll
+            for (int k = 0; k < ROWS; k++) {
+                now[k] = next[k];
+                if (more) {
+                    next[k] = __ldg((const uint32_t *)at);
+                    at += pitch;
+                }
+            }
+            column_run(bins, now, c);
+        }
+    }
+#pragma unroll 1
+    for (; rows > 0; rows--, at += pitch) {
+        uint32_t now[1] = {dtype == CEN_FP32 ? *(const uint32_t *)at : half_at(at)};
+        if (in_word<dtype> == 2 && both) {
+            now[0] |= half_at(at + 2) << 16;
+        }
+        column_run(bins, now, c);
+    }
+}
+
+template <uint32_t dtype> __device__ uint64_t strips_of(const ceni_calibrate_job &job) {
+    constexpr uint64_t WIDE = WARP * in_word<dtype>;
+    return (job.cols + WIDE - 1) / WIDE;
+}
+
+template <uint32_t dtype>
+__device__ void column_segment(const ceni_calibrate_job &job, uint64_t unit,
+                               const window<dtype> &bins) {
+    constexpr uint64_t MOST = 1 << 15;
+    uint64_t strips = strips_of<dtype>(job), segment = unit / strips;
+    uint64_t col = (unit % strips * WARP + threadIdx.x % WARP) * in_word<dtype>;
     uint64_t first = segment * job.segment, end = lesser(job.rows, first + job.segment);
     if (col >= job.cols) {
         return;
     }
-    seen here = {};
-    double sum = 0, sum2 = 0;
-    for (uint64_t row = first; row < end; row += RUN) {
-        uint32_t bits[RUN];
-        int n = (int)lesser(RUN, end - row);
+    columns<dtype> c = {};
 #pragma unroll
-        for (int k = 0; k < RUN; k++) {
-            bits[k] = k < n ? load(job, row + k, col) : 0;
-        }
-        bins.add<true>(bits, n, here, all);
-#pragma unroll
-        for (int k = 0; k < RUN; k++) {
-            add_moments(bits[k], sum, sum2);
+    for (int i = 0; i < in_word<dtype>; i++) {
+        if (col + i < job.cols) {
+            c.record[i] = record_of(job, col + i, segment);
+            open_record(job, c.record[i]);
         }
     }
-    join(all, here);
-    store_part(job, col, segment, here, sum, sum2);
+    for (uint64_t row = first; row < end; row += MOST) {
+        c.in = nothing<dtype>();
+        column_rows(bins, place<dtype>(job, row, col), job.stride * (4 / in_word<dtype>),
+                    (int)lesser(MOST, end - row), c);
+#pragma unroll
+        for (int i = 0; i < in_word<dtype>; i++) {
+            seen here = {};
+            here.zeros = in_word<dtype> == 1 ? c.in.zeros : c.in.zeros >> 16 * i & 0xFFFFu;
+            add_inside(c.in, i, here);
+            if (c.record[i]) {
+                post_both(c.record[i], here);
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < in_word<dtype>; i++) {
+        if (c.record[i]) {
+            close_record(job, c.record[i], c.sum[i], c.sum2[i]);
+        }
+    }
 }
 
-__device__ void run_unit(const ceni_calibrate_job &job, uint64_t unit, window &bins, seen &all) {
+// ---- the whole ----
+
+template <uint32_t dtype>
+__device__ void run_unit(const ceni_calibrate_job &job, uint64_t unit, const window<dtype> &bins) {
     if (job.axis == CENI_CALIBRATE_COLUMNS) {
-        column_segment(job, unit, bins, all);
+        column_segment(job, unit, bins);
     } else if (job.axis == CENI_CALIBRATE_ROWS) {
-        row_segment<true>(job, unit, bins, all);
+        row_segment<dtype, true>(job, unit, bins);
     } else {
-        row_segment<false>(job, unit, bins, all);
+        row_segment<dtype, false>(job, unit, bins);
     }
 }
 
 // An element that this thread is going to meet, or 0.
+template <uint32_t dtype>
 __device__ uint32_t sample(const ceni_calibrate_job &job, uint64_t unit, uint64_t units) {
     if (unit >= units) {
         return 0;
     }
     bool columns = job.axis == CENI_CALIBRATE_COLUMNS;
-    uint64_t strips = (job.cols + WARP - 1) / WARP, lane = threadIdx.x % WARP;
+    uint64_t strips = strips_of<dtype>(job), lane = threadIdx.x % WARP;
     uint64_t row = columns ? unit / strips * job.segment : unit / job.segments;
-    uint64_t col =
-        columns ? unit % strips * WARP + lane : unit % job.segments * job.segment + lane * RUN;
-    return col < job.cols ? load(job, row, col) : 0;
+    uint64_t col = columns ? (unit % strips * WARP + lane) * in_word<dtype>
+                           : unit % job.segments * job.segment + lane * RUN;
+    return col < job.cols ? load<dtype>(place<dtype>(job, row, col)) : 0;
 }
 
-__device__ void finish(const ceni_calibrate_job &job, const seen &all) {
-    ceni_calibrate_state *state = state_of(job);
-    seen warp = meet(all);
-    if (threadIdx.x % WARP == 0) {
-        atomicAdd((word *)&state->nan, (word)warp.nan);
-        atomicAdd((word *)&state->infinite, (word)warp.infinite);
-        atomicAdd((word *)&state->zeros, (word)warp.zeros);
-        atomicMax(&state->least, warp.least);
-        atomicMax(&state->most, warp.most);
+// The block's totals, which all its threads have added to.
+__device__ void finish(const ceni_calibrate_job &job) {
+    ceni_calibrate_state *state = (ceni_calibrate_state *)job.state;
+    if (threadIdx.x == 0) {
+        atomicAdd((word *)&state->nan, (word)total.nan);
+        atomicAdd((word *)&state->infinite, (word)total.infinite);
+        atomicAdd((word *)&state->zeros, (word)total.zeros);
+        atomicMax(&state->least, total.least);
+        atomicMax(&state->most, total.most);
+        if (blockIdx.x == 0) {
+            atomicAdd((word *)&state->count, (word)(job.rows * job.cols));
+        }
     }
-    if (blockIdx.x == 0 && threadIdx.x == 0) {
-        atomicAdd((word *)&state->count, (word)(job.rows * job.cols));
+}
+
+template <uint32_t dtype> __device__ void count(const ceni_calibrate_job &job) {
+    uint64_t warps = blockDim.x / WARP, unit = blockIdx.x * warps + threadIdx.x / WARP;
+    uint64_t units =
+        (job.axis == CENI_CALIBRATE_COLUMNS ? strips_of<dtype>(job) : job.rows) * job.segments;
+    if (threadIdx.x == 0) {
+        total = {};
     }
+    const window<dtype> bins(job, open_window(job, sample<dtype>(job, unit, units)));
+    for (; unit < units; unit += gridDim.x * warps) {
+        run_unit(job, unit, bins);
+        __syncwarp();
+    }
+    bins.close();
+    finish(job);
+}
+
+__device__ uint64_t meet(uint64_t lane, int lanes) {
+    for (int step = lanes / 2; step; step /= 2) {
+        lane += __shfl_down_sync(ALL, lane, step, lanes);
+    }
+    return lane;
+}
+
+__device__ uint32_t meet_most(uint32_t lane, int lanes) {
+    for (int step = lanes / 2; step; step /= 2) {
+        lane = max(lane, __shfl_down_sync(ALL, lane, step, lanes));
+    }
+    return lane;
 }
 
 } // namespace calibrate
 
 extern "C" __global__ void __launch_bounds__(CENI_CALIBRATE_BLOCK)
     cen_calibrate(ceni_calibrate_job job) {
-    using namespace calibrate;
-    uint64_t strips = (job.cols + WARP - 1) / WARP, warps = blockDim.x / WARP;
-    uint64_t units = (job.axis == CENI_CALIBRATE_COLUMNS ? strips : job.rows) * job.segments;
-    uint64_t unit = blockIdx.x * warps + threadIdx.x / WARP;
-    window bins(job, open_window(job, sample(job, unit, units)));
-    seen all = {};
-    for (; unit < units; unit += gridDim.x * warps) {
-        run_unit(job, unit, bins, all);
-        __syncwarp();
+    if (job.dtype == CEN_BF16) {
+        calibrate::count<CEN_BF16>(job);
+    } else if (job.dtype == CEN_FP16) {
+        calibrate::count<CEN_FP16>(job);
+    } else {
+        calibrate::count<CEN_FP32>(job);
     }
-    bins.close(all);
-    finish(job, all);
 }
 
+// A channel has as many lanes as segments, a power of two of them and a warp's at most.
 extern "C" __global__ void __launch_bounds__(256) cen_calibrate_channels(ceni_calibrate_job job) {
     using namespace calibrate;
+    int lanes = 1;
+    while (lanes < WARP && (unsigned)lanes < job.segments) {
+        lanes *= 2;
+    }
     uint64_t channels = job.axis == CENI_CALIBRATE_ROWS ? job.rows : job.cols;
-    uint64_t warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
-    for (uint64_t channel = blockIdx.x * warps + threadIdx.x / WARP; channel < channels;
-         channel += gridDim.x * warps) {
+    uint64_t each = WARP / lanes, warps = blockDim.x / WARP, lane = threadIdx.x % lanes;
+    uint64_t first = (blockIdx.x * warps + threadIdx.x / WARP) * each;
+    for (; first < channels; first += gridDim.x * warps * each) {
+        uint64_t channel = first + threadIdx.x % WARP / lanes;
+        bool there = channel < channels;
         const ceni_calibrate_channel *parts =
             (const ceni_calibrate_channel *)job.parts + channel * job.segments;
         uint64_t nan = 0, infinite = 0, zeros = 0;
         uint32_t least = 0, most = 0;
         double sum = 0, sum2 = 0;
-        for (uint64_t i = lane; i < job.segments; i += WARP) {
+        for (uint64_t i = lane; there && i < job.segments; i += lanes) {
             ceni_calibrate_channel p = parts[i];
             nan += p.nan;
             infinite += p.infinite;
@@ -440,14 +491,14 @@ extern "C" __global__ void __launch_bounds__(256) cen_calibrate_channels(ceni_ca
             sum = __dadd_rn(sum, p.sum);
             sum2 = __dadd_rn(sum2, p.sum2);
         }
-        nan = meet(nan);
-        infinite = meet(infinite);
-        zeros = meet(zeros);
-        least = __reduce_max_sync(ALL, least);
-        most = __reduce_max_sync(ALL, most);
-        sum = meet(sum);
-        sum2 = meet(sum2);
-        if (lane == 0) {
+        nan = meet(nan, lanes);
+        infinite = meet(infinite, lanes);
+        zeros = meet(zeros, lanes);
+        least = meet_most(least, lanes);
+        most = meet_most(most, lanes);
+        sum = meet(sum, lanes);
+        sum2 = meet(sum2, lanes);
+        if (there && lane == 0) {
             ceni_calibrate_channel *to = (ceni_calibrate_channel *)job.channels + channel;
             to->nan += nan;
             to->infinite += infinite;

@@ -1,8 +1,9 @@
 /* What calibration counts of a matrix: a histogram of magnitudes whose bins are the upper bits of
  * the float, counts, extremes, and the same with moments for each channel.
  *
- *     cen_calibrate(job)            counts, extremes and bins; with channels a part each segment
- *     cen_calibrate_channels(job)   adds the parts to the channels
+ *     cen_calibrate(job)            counts, extremes and bins; with channels a part each segment,
+ *                                   or if that is the only one, the channel
+ *     cen_calibrate_channels(job)   adds the parts to the channels: of more segments than one
  *
  * A channel is cut into segments, by shape alone; each is summed by so many lanes, whose sums meet
  * in a tree, and a channel's segments by as many lanes again. So the sums, too, are the same from
@@ -18,10 +19,15 @@ enum { CENI_CALIBRATE_WHOLE, CENI_CALIBRATE_ROWS, CENI_CALIBRATE_COLUMNS };
 enum {
     CENI_CALIBRATE_LANES = 32,   /* element i of a row's segment is of lane i / 8 % 32 */
     CENI_CALIBRATE_RUN = 8,      /* ... and a column's segment has one lane */
-    CENI_CALIBRATE_PARTS = 65536 /* segments of all channels, unless there are more channels */
+    CENI_CALIBRATE_PARTS = 262144 /* segments of all channels, unless there are more channels */
 };
-/* Of cen_calibrate: threads of a block, and bytes of shared memory for an octave of its window. */
-enum { CENI_CALIBRATE_BLOCK = 1024, CENI_CALIBRATE_OCTAVE = 16384 };
+/* Of cen_calibrate: threads of a block, and bytes of shared memory for an octave of its window and
+ * for what lies beyond. */
+enum {
+    CENI_CALIBRATE_BLOCK = 1024,
+    CENI_CALIBRATE_OCTAVE = 16384,
+    CENI_CALIBRATE_BEYOND = 256
+};
 
 /* Of finite elements, as keys: ~key of the least and key of the largest, so that 0 is neither. */
 typedef struct ceni_calibrate_channel {

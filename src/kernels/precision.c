@@ -160,7 +160,7 @@ static void step_param(const ceni_adamw_job *job, uint64_t row, uint64_t col,
     uint64_t at = row * job->param_stride + col, in_master = row * job->master_stride + col;
     float p = job->master ? load(job->master, CEN_FP32, in_master)
                           : load(job->param, job->param_dtype, at);
-    p = ceni_adamw_param(job, clock_of(job), p, e);
+    p = ceni_adamw_param(job, clock_of(job), ceni_divisor_of(clock_of(job)->root), p, e);
     if (job->master) {
         store(job->master, CEN_FP32, in_master, p);
     }
@@ -192,7 +192,8 @@ static void step_block(const ceni_adamw_job *job, uint64_t block) {
         most_m = fabsf(e[i].m) > most_m ? fabsf(e[i].m) : most_m;
         most_v = e[i].v > most_v ? e[i].v : most_v;
     }
-    float new_m = ceni_moment_scale(most_m, 4), new_v = ceni_moment_scale(most_v, 5);
+    ceni_divisor new_m = ceni_divisor_of(ceni_moment_scale(most_m, 4));
+    ceni_divisor new_v = ceni_divisor_of(ceni_moment_scale(most_v, 5));
     for (uint64_t i = 0; i < n; i++) {
         uint64_t noise = ceni_adamw_noise(clock->steps, first + i);
         uint32_t low = noise & 0xFFFFFu, high = noise >> 20 & 0xFFFFFu;

@@ -271,8 +271,8 @@ __device__ void load_octet(const ceni_adamw_job &job, uint64_t at, int n, octet 
     }
 }
 
-__device__ void step_block(const ceni_adamw_job &job, const ceni_adamw_clock &clock, uint64_t block,
-                           uint32_t &nonfinite) {
+__device__ void step_block(const ceni_adamw_job &job, const ceni_adamw_clock &clock,
+                           ceni_divisor root, uint64_t block, uint32_t &nonfinite) {
     float *m_scale = (float *)job.m_scales + block, *v_scale = (float *)job.v_scales + block;
     uint64_t at = block * CENI_ADAMW_BLOCK + threadIdx.x % WARP * EACH;
     uint64_t count = job.rows * job.cols;
@@ -290,12 +290,14 @@ __device__ void step_block(const ceni_adamw_job &job, const ceni_adamw_clock &cl
         e[k].m = code >> 7 ? -size : size;
         e[k].v = ceni_moment_of((uint32_t)(o.v >> 8 * k) & 255u, old_v, 5);
         float g = __fmul_rn(o.g[k], clock.unscale);
-        bool finite = ceni_exact_finite(g);
-        if (k < n && finite) {
-            ceni_adamw_moments(&job, g, &e[k]);
-            o.p[k] = ceni_adamw_param(&job, &clock, o.p[k], &e[k]);
-            stepped |= 1u << k;
-        }
+        bool finite = ceni_exact_finite(g), steps = k < n && finite;
+        ceni_adamw_element to = e[k]; // whatever g is: a choice keeps more in flight than a branch
+        ceni_adamw_moments(&job, g, &to);
+        float p = ceni_adamw_param(&job, &clock, root, o.p[k], &to);
+        e[k].m = steps ? to.m : e[k].m;
+        e[k].v = steps ? to.v : e[k].v;
+        o.p[k] = steps ? p : o.p[k];
+        stepped |= steps ? 1u << k : 0;
         nonfinite += k < n && !finite;
         most_m = k < n ? fmaxf(most_m, fabsf(e[k].m)) : most_m;
         most_v = k < n ? fmaxf(most_v, e[k].v) : most_v;
@@ -306,7 +308,8 @@ __device__ void step_block(const ceni_adamw_job &job, const ceni_adamw_clock &cl
     store_eight(job, job.param, job.param_dtype, job.param_stride, at, stepped, o.p);
     most_m = meet(most_m);
     most_v = meet(most_v);
-    float new_m = ceni_moment_scale(most_m, 4), new_v = ceni_moment_scale(most_v, 5);
+    ceni_divisor new_m = ceni_divisor_of(ceni_moment_scale(most_m, 4));
+    ceni_divisor new_v = ceni_divisor_of(ceni_moment_scale(most_v, 5));
     uint64_t m = 0, v = 0;
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
@@ -398,10 +401,11 @@ extern "C" __global__ void __launch_bounds__(256, 3) cen_adamw_step(ceni_adamw_j
     ceni_adamw_clock clock = *(const ceni_adamw_clock *)job.clock;
     uint64_t blocks = (job.rows * job.cols + CENI_ADAMW_BLOCK - 1) / CENI_ADAMW_BLOCK;
     uint64_t warps = blockDim.x / WARP;
+    ceni_divisor root = ceni_divisor_of(clock.root);
     uint32_t nonfinite = 0;
     for (uint64_t block = blockIdx.x * warps + threadIdx.x / WARP; !clock.skip && block < blocks;
          block += gridDim.x * warps) {
-        step_block(job, clock, block, nonfinite);
+        step_block(job, clock, root, block, nonfinite);
     }
     if (nonfinite) {
         atomicAdd((word *)&((ceni_adamw_clock *)job.clock)->nonfinite, (word)nonfinite);

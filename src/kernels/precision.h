@@ -43,6 +43,37 @@ CENI_EXACT int ceni_exact_finite(float x) {
     return (CENI_EXACT_BITS(x) & 0x7FFFFFFFu) < 0x7F800000u;
 }
 
+/* What many are divided by. The quotient is the nearest, as that of a division is, of what is not
+ * so small that it becomes 0 in a code. */
+typedef struct ceni_divisor {
+    float by;
+#ifdef __CUDACC__
+    float inverse, lift; /* of by * lift: tiny ones are lifted, so that remainders are exact */
+#endif
+} ceni_divisor;
+
+CENI_EXACT ceni_divisor ceni_divisor_of(float by) {
+    ceni_divisor d;
+    d.by = by;
+#ifdef __CUDACC__
+    d.lift = by < 0x1p-60f ? 0x1p64f : 1.0f;
+    d.by = __fmul_rn(by, d.lift);
+    d.inverse = __frcp_rn(d.by);
+#endif
+    return d;
+}
+
+CENI_EXACT float ceni_divide(float a, ceni_divisor d) {
+#ifdef __CUDACC__
+    a = __fmul_rn(a, d.lift);
+    float q = __fmul_rn(a, d.inverse); /* within two of the last places, then within one */
+    q = __fmaf_rn(__fmaf_rn(-q, d.by, a), d.inverse, q);
+    return __fmaf_rn(__fmaf_rn(-q, d.by, a), d.inverse, q);
+#else
+    return a / d.by;
+#endif
+}
+
 /* ---- loss scaling ---- */
 
 enum { CENI_SCALER_CHUNK = 8192 }; /* elements of a row that a block takes */
@@ -199,9 +230,9 @@ CENI_EXACT float ceni_moment_of(uint32_t code, float s, int exponent) {
 
 /* Of size / s, at least 0, rounded up with the probability that it lies beyond the lower code, for
  * 20 bits of noise. What is not 0 does not become 0. */
-CENI_EXACT uint32_t ceni_moment_code(float size, float s, int exponent, uint32_t noise) {
+CENI_EXACT uint32_t ceni_moment_code(float size, ceni_divisor s, int exponent, uint32_t noise) {
     uint32_t offset = (exponent == 4 ? 120u : 112u) << 23, top = exponent == 4 ? 127 : 255;
-    float t = CENI_EXACT_DIV(size, s), least = exponent == 4 ? 0x1p-6f : 0x1p-14f;
+    float t = ceni_divide(size, s), least = exponent == 4 ? 0x1p-6f : 0x1p-14f;
     float fine = CENI_EXACT_MUL(t, exponent == 4 ? 0x1p29f : 0x1p37f); /* 2^20 a subnormal unit */
     uint32_t code =
         t < least ? ((uint32_t)fine + noise) >> 20 : (CENI_EXACT_BITS(t) - offset + noise) >> 20;
@@ -222,9 +253,9 @@ CENI_EXACT void ceni_adamw_moments(const ceni_adamw_job *job, float g, ceni_adam
     e->v = e->v > CENI_FLOAT_MAX ? CENI_FLOAT_MAX : e->v;
 }
 
-CENI_EXACT float ceni_adamw_param(const ceni_adamw_job *job, const ceni_adamw_clock *clock, float p,
-                                  const ceni_adamw_element *e) {
-    float deep = CENI_EXACT_DIV(CENI_EXACT_SQRT(e->v), clock->root);
+CENI_EXACT float ceni_adamw_param(const ceni_adamw_job *job, const ceni_adamw_clock *clock,
+                                  ceni_divisor root, float p, const ceni_adamw_element *e) {
+    float deep = ceni_divide(CENI_EXACT_SQRT(e->v), root);
     float step = CENI_EXACT_DIV(e->m, CENI_EXACT_ADD(deep, job->epsilon));
     return CENI_EXACT_ADD(CENI_EXACT_MUL(p, clock->decay), -CENI_EXACT_MUL(clock->step_size, step));
 }

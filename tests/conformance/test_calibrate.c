@@ -23,7 +23,7 @@ typedef struct batch_case {
     uint64_t offset;
 } batch_case;
 
-enum { NORMAL, ANY_BITS, SPECIAL, CONSTANT, ZERO_FIRST, KINDS };
+enum { NORMAL, ANY_BITS, SPECIAL, CONSTANT, ZERO_FIRST, RECTIFIED, FEW_SPECIAL, KINDS };
 
 static float bell(void) {
     float sum = 0;
@@ -44,6 +44,10 @@ static uint32_t element(int kind, uint64_t i) {
         return special[next() % 12];
     case CONSTANT:
         return ceni_float_bits(-3.0f);
+    case RECTIFIED:
+        return ceni_float_bits(fmaxf(bell(), 0.0f));
+    case FEW_SPECIAL:
+        return next() % 300 ? ceni_float_bits(bell()) : special[next() % 12];
     case ZERO_FIRST:
         return i < 700 ? 0 : ceni_float_bits(bell() * 1e-9f);
     default:
@@ -238,12 +242,12 @@ static void run_case(cen_device *device, const batch_case *b) {
 
 static void counts_of_every_shape(void **state) {
     fixture *f = *state;
-    static const uint64_t shapes[][3] = {{1, 1, 1},       {3, 5, 8},    {7, 257, 257},
-                                         {1, 5000, 5000}, {5000, 3, 7}, {33, 1031, 1040},
-                                         {1100, 64, 64}};
+    static const uint64_t shapes[][3] = {{1, 1, 1},       {3, 5, 8},      {7, 257, 257},
+                                         {1, 5000, 5000}, {5000, 3, 7},   {33, 1031, 1040},
+                                         {1100, 64, 64},  {70, 777, 784}, {40000, 2, 2}};
     static const cen_dtype dtypes[] = {CEN_FP32, CEN_FP16, CEN_BF16};
     random_state = 1;
-    for (size_t s = 0; s < 7; s++) {
+    for (size_t s = 0; s < 9; s++) {
         for (int axis = CEN_CHANNELS_NONE; axis <= CEN_CHANNELS_COLUMNS; axis++) {
             for (size_t d = 0; d < 3; d++) {
                 int kind = (int)((s + d + (size_t)axis) % KINDS);
@@ -278,7 +282,7 @@ static void counts_of_every_kind(void **state) {
 static void counts_of_many_channels(void **state) {
     fixture *f = *state;
     random_state = 3;
-    batch_case b = {.dtype = CEN_FP16, .axis = CEN_CHANNELS_ROWS, .rows = 70000, .kind = NORMAL};
+    batch_case b = {.dtype = CEN_FP16, .axis = CEN_CHANNELS_ROWS, .rows = 270000, .kind = NORMAL};
     b.cols = b.stride = 2;
     run_case(f->device, &b);
 }
@@ -353,14 +357,14 @@ static void device_failures(void **state) {
     static const enum ceni_dev_op ops[] = {CENI_OP_fill, CENI_OP_launch, CENI_OP_launch,
                                            CENI_OP_copy, CENI_OP_stream_sync};
     batch_case b = {
-        .dtype = CEN_FP32, .axis = CEN_CHANNELS_ROWS, .rows = 4, .cols = 9, .stride = 9};
+        .dtype = CEN_FP32, .axis = CEN_CHANNELS_ROWS, .rows = 4, .cols = 3000, .stride = 3000};
     uint64_t bytes;
     size_t size;
     cen_calibration *c;
     OK(cen_calibration_create(b.axis, 4, &c));
     OK(cen_calibration_bytes(c, &bytes));
-    mapped kept = room(f->device, bytes), memory = room(f->device, 4096);
     uint8_t *data = make(&b, &size);
+    mapped kept = room(f->device, bytes), memory = room(f->device, size);
     suite_write(f->device, memory.addr, data, size);
     cen_matrix batch = matrix_of(&b, memory.addr);
     OK(cen_calibration_clear_async(f->device, c, kept.addr, 0));
