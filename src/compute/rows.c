@@ -72,20 +72,14 @@ static cen_status launch(cen_device *device, const char *name, cen_launch shape,
 
 /* ---- rows in whole pieces of 16 bytes ---- */
 
-static bool begins_pieces(const ceni_operand *o, const ceni_operand *x, uint64_t rows) {
-    bool strides = rows <= 1 || o->stride * ceni_operand_size(o->dtype) % 16 == 0;
-    return o->dtype == x->dtype && o->data % 16 == 0 && strides;
-}
-
 /* Is it what those kernels take, and few enough for one group to hold? */
 static bool is_whole(const ceni_rows *a) {
-    uint64_t bytes = a->cols * ceni_operand_size(a->x.dtype);
+    uint32_t dtype = a->x.dtype;
+    uint64_t bytes = a->cols * ceni_operand_size(dtype);
     return a->splits == 1 && bytes && bytes % 16 == 0 &&
            bytes <= 16ull * CENI_ROWS_WHOLE_PIECES * CENI_ROWS_WHOLE_THREADS &&
-           begins_pieces(&a->x, &a->x, a->rows) &&
-           (!a->y.data || begins_pieces(&a->y, &a->x, a->rows)) &&
-           (!a->gamma.data || begins_pieces(&a->gamma, &a->x, 1)) &&
-           (!a->beta.data || begins_pieces(&a->beta, &a->x, 1));
+           ceni_in_pieces(&a->x, dtype, a->rows) && ceni_in_pieces(&a->y, dtype, a->rows) &&
+           ceni_in_pieces(&a->gamma, dtype, 1) && ceni_in_pieces(&a->beta, dtype, 1);
 }
 
 /* A warp a row as far as it reaches, then no more warps than hold it. */
