@@ -69,6 +69,11 @@ ceni_operand ceni_operand_of(const cen_matrix *matrix) {
     return matrix ? (ceni_operand){matrix->data, matrix->stride, matrix->dtype} : (ceni_operand){0};
 }
 
+bool ceni_in_pieces(const ceni_operand *operand, uint32_t dtype, uint64_t rows) {
+    bool strides = rows <= 1 || operand->stride * ceni_operand_size(dtype) % 16 == 0;
+    return !operand->data || (operand->dtype == dtype && operand->data % 16 == 0 && strides);
+}
+
 uint32_t ceni_blocks(uint64_t count, uint64_t each, uint32_t most) {
     uint64_t blocks = ceni_over(count, each);
     return blocks > most ? most : blocks ? (uint32_t)blocks : 1;

@@ -27,6 +27,9 @@ cen_status ceni_check_apart(const char *call, const char *a_name, const cen_matr
 
 ceni_operand ceni_operand_of(const cen_matrix *matrix); /* NULL: one that is not there */
 
+/* Is it of that type, each of its rows at a multiple of 16 bytes, or not there at all? */
+bool ceni_in_pieces(const ceni_operand *operand, uint32_t dtype, uint64_t rows);
+
 /* Blocks for `count` things, `each` to a block; at least one, at most `most`. */
 uint32_t ceni_blocks(uint64_t count, uint64_t each, uint32_t most);
 /* The least power of two that is at least `value`, within [least, most], powers of two. */

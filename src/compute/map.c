@@ -133,6 +133,13 @@ static bool any_fp32(const ceni_map *m) {
     return any;
 }
 
+/* Short rows: what a thread takes lies in several, and the row that is added is read once. */
+static bool goes_down(const ceni_map *m, uint64_t piece) {
+    uint64_t bytes = piece * ceni_operand_size(m->out_dtype);
+    return m->rows > 1 && m->cols <= piece * THREADS && m->out % bytes == 0 &&
+           m->out_stride % piece == 0;
+}
+
 /* Its name, and how many pieces a thread takes. */
 static uint32_t choose(const ceni_map *m, char *name, size_t size) {
     const char *x = cen_dtype_name(m->x_dtype), *out = cen_dtype_name(m->out_dtype);
@@ -152,7 +159,7 @@ static uint32_t choose(const ceni_map *m, char *name, size_t size) {
 
 /* Threads go along rows as far as these reach; the others of a block take further rows. */
 static cen_launch shape_of(uint64_t rows, uint64_t pieces, uint32_t each) {
-    uint32_t x = ceni_power(pieces / each + 1, 1, THREADS), y = THREADS / x;
+    uint32_t x = ceni_power((pieces + each - 1) / each, 1, THREADS), y = THREADS / x;
     return (cen_launch){{ceni_blocks(pieces, (uint64_t)x * each, CENI_GRID_X_MAX),
                          ceni_blocks(rows, y, CENI_GRID_Y_MAX), 1},
                         {x, y, 1},
@@ -175,7 +182,10 @@ cen_status cen_compute_map(cen_device *device, const cen_map_op *ops, size_t op_
     ceni_map m = map_of(ops, op_count, x, out);
     char name[48];
     uint32_t each = choose(&m, name, sizeof name), piece = any_fp32(&m) ? 4 : 8;
-    cen_launch shape = shape_of(m.rows, m.cols / piece + 2, each);
+    m.down = each > 1 && goes_down(&m, piece);
+    cen_launch shape = m.down
+                           ? shape_of((m.rows + each - 1) / each, (m.cols + piece - 1) / piece, 1)
+                           : shape_of(m.rows, m.cols / piece + 2, each);
     return cen_kernel_launch(device, name, &shape, (void *[]){&m}, 1, stream);
 }
 

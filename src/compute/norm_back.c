@@ -1,6 +1,8 @@
 /* The gradients of layer norm: which kernels, and how many parts sums over rows are made in. */
 #include "cenote/compute.h"
 
+#include <stdio.h>
+
 #include "base/log.h"
 #include "compute/check.h"
 #include "kernels/norm_back.h"
@@ -8,9 +10,12 @@
 _Static_assert(sizeof(ceni_norm_back) < 256, "an argument's size is kept in a byte");
 
 enum {
-    BLOCK = 256,      /* threads, at least */
-    COLUMN_ROWS = 8,  /* rows of threads of a block that goes down columns */
-    COLUMN_PARTS = 64 /* most parts of those */
+    BLOCK = 256,             /* threads, at least */
+    PARTS = 264,             /* most: two blocks for each multiprocessor of the largest GPUs, */
+    LARGE_PARTS = 132,       /* or one, of as many threads as there may be */
+    STAGES_BYTES = 96 << 10, /* most shared memory of rows under way, which all GPUs have */
+    COLUMN_ROWS = 8,         /* rows of threads of a block that goes down columns */
+    COLUMN_PARTS = 64        /* most parts of those */
 };
 
 static const char call[] = "layer_norm_back";
@@ -19,12 +24,20 @@ static bool is_held(uint64_t cols) {
     return cols <= CENI_NORM_BACK_HELD * CENI_NORM_BACK_THREADS_MAX;
 }
 
+static bool is_whole(const ceni_norm_back *a) {
+    uint32_t dtype = a->x.dtype;
+    return a->cols * ceni_operand_size(dtype) % 16 == 0 && ceni_in_pieces(&a->x, dtype, a->rows) &&
+           ceni_in_pieces(&a->dy, dtype, a->rows) && ceni_in_pieces(&a->dx, dtype, a->rows) &&
+           ceni_in_pieces(&a->gamma, dtype, 1);
+}
+
 /* Blocks whose threads hold a row, and as many rows as make up BLOCK of them. */
 static cen_launch held_shape(uint64_t rows, uint64_t cols) {
     uint32_t x = ceni_power((cols + CENI_NORM_BACK_HELD - 1) / CENI_NORM_BACK_HELD, 32,
                             CENI_NORM_BACK_THREADS_MAX);
     uint32_t y = x < BLOCK ? BLOCK / x : 1;
-    return (cen_launch){{ceni_blocks(rows, y, CENI_NORM_BACK_PARTS_MAX), 1, 1}, {x, y, 1}, 0};
+    uint32_t parts = x == CENI_NORM_BACK_THREADS_MAX ? LARGE_PARTS : PARTS;
+    return (cen_launch){{ceni_blocks(rows, y, parts), 1, 1}, {x, y, 1}, 0};
 }
 
 static uint64_t parts_of(uint64_t rows, uint64_t cols) {
@@ -107,6 +120,24 @@ static cen_status launch(cen_device *device, const char *name, cen_launch shape,
     return cen_kernel_launch(device, name, &shape, (void *[]){a}, 1, stream);
 }
 
+/* Rows that a block holds; of whole ones further rows are under way meanwhile. */
+static cen_status back_held(cen_device *device, ceni_norm_back *a, cen_stream stream) {
+    cen_launch shape = held_shape(a->rows, a->cols);
+    if (!is_whole(a)) {
+        return launch(device, "cen_norm_back", shape, a, stream);
+    }
+    uint32_t stage = shape.block[0] * shape.block[1] *
+                     CENI_NORM_BACK_STAGE((uint32_t)ceni_operand_size(a->x.dtype));
+    a->stages = STAGES_BYTES / stage;
+    if (a->stages > CENI_NORM_BACK_STAGES_MAX) {
+        a->stages = CENI_NORM_BACK_STAGES_MAX;
+    }
+    shape.shared_bytes = (uint32_t)a->stages * stage;
+    char name[40];
+    snprintf(name, sizeof name, "cen_norm_back_%s", cen_dtype_name((cen_dtype)a->x.dtype));
+    return launch(device, name, shape, a, stream);
+}
+
 /* Long rows: sums over rows first, as dx may be written over what they are made of. */
 static cen_status back_wide(cen_device *device, ceni_norm_back *a, cen_stream stream) {
     cen_status status = CEN_OK;
@@ -152,9 +183,7 @@ cen_status cen_compute_layer_norm_back(cen_device *device, const cen_layer_norm_
                         .cols = back->x->cols,
                         .parts = parts_of(back->x->rows, back->x->cols)};
     if (a.rows && (a.work || a.dx.data)) {
-        status = is_held(a.cols)
-                     ? launch(device, "cen_norm_back", held_shape(a.rows, a.cols), &a, stream)
-                     : back_wide(device, &a, stream);
+        status = is_held(a.cols) ? back_held(device, &a, stream) : back_wide(device, &a, stream);
     }
     if (status || !(back->dgamma || back->dbeta)) {
         return status;

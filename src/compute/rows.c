@@ -1,5 +1,5 @@
-/* Calls along rows: how many threads and blocks a row has goes by its length and by how many there
- * are, never by the device, so that sums are made in one order everywhere. */
+/* Calls along rows: how many threads and blocks a row has goes by its length, its alignment and by
+ * how many there are, never by the device, so that sums are made in one order everywhere. */
 #include "cenote/compute.h"
 
 #include <math.h>
@@ -17,7 +17,9 @@ enum {
     SUM_THREADS = 256,   /* most for one that is read once, however long */
     ALIGNMENT = 3,       /* elements by which a row may be shifted in its slab */
     ENOUGH_BLOCKS = 512, /* to keep a GPU busy */
-    SPLIT_COLS = 16384   /* least of a split */
+    SPLIT_COLS = 16384,  /* least of a split */
+    WARP_ROWS = 8,       /* of a block whose warps have a row each */
+    WHOLE_BLOCK = 128    /* threads, about, of one whose rows take several */
 };
 
 /* A row is split where there are too few of them. */
@@ -68,6 +70,35 @@ static cen_status launch(cen_device *device, const char *name, cen_launch shape,
     return cen_kernel_launch(device, name, &shape, (void *[]){a}, 1, stream);
 }
 
+/* ---- rows in whole pieces of 16 bytes ---- */
+
+/* Is it what those kernels take, and few enough for one group to hold? */
+static bool is_whole(const ceni_rows *a) {
+    uint32_t dtype = a->x.dtype;
+    uint64_t bytes = a->cols * ceni_operand_size(dtype);
+    return a->splits == 1 && bytes && bytes % 16 == 0 &&
+           bytes <= 16ull * CENI_ROWS_WHOLE_PIECES * CENI_ROWS_WHOLE_THREADS &&
+           ceni_in_pieces(&a->x, dtype, a->rows) && ceni_in_pieces(&a->y, dtype, a->rows) &&
+           ceni_in_pieces(&a->gamma, dtype, 1) && ceni_in_pieces(&a->beta, dtype, 1);
+}
+
+/* A warp a row as far as it reaches, then no more warps than hold it. */
+static cen_status launch_whole(cen_device *device, const char *name, uint32_t most, ceni_rows *a,
+                               cen_stream stream) {
+    uint64_t pieces = a->cols * ceni_operand_size(a->x.dtype) / 16;
+    uint32_t each = ceni_power((pieces + 31) / 32, 2, CENI_ROWS_WHOLE_PIECES);
+    uint32_t x = (uint32_t)((pieces + 32 * each - 1) / (32 * each) * 32);
+    uint32_t y = x == 32 ? WARP_ROWS : x < WHOLE_BLOCK ? WHOLE_BLOCK / x : 1;
+    cen_launch shape = {
+        {ceni_blocks(a->rows, (uint64_t)y * CENI_ROWS_WHOLE_ROWS(each, most), CENI_GRID_X_MAX), 1,
+         1},
+        {x, y, 1},
+        0};
+    char whole[48];
+    snprintf(whole, sizeof whole, "%s_%s_%u", name, cen_dtype_name((cen_dtype)a->x.dtype), each);
+    return launch(device, whole, shape, a, stream);
+}
+
 /* ---- sum and largest magnitude ---- */
 
 typedef struct reduction {
@@ -92,6 +123,9 @@ static cen_status reduce(const reduction *r, cen_device *device, const cen_matri
     cen_matrix parts = work_matrix(&a);
     status = status ? status : ceni_check_apart(r->call, "work", &parts, "x", x, false);
     status = status ? status : ceni_check_apart(r->call, "work", &parts, "out", out, false);
+    if (!status && is_whole(&a)) {
+        return launch_whole(device, r->kernel, CENI_ROWS_WHOLE_PIECES, &a, stream);
+    }
     status = status ? status : launch(device, r->kernel, shape_of(&a, SUM_THREADS), &a, stream);
     if (status || a.splits == 1) {
         return status;
@@ -117,9 +151,13 @@ cen_status cen_compute_row_absmax(cen_device *device, const cen_matrix *x, const
 /* Of those that hold a row there is one for each type. */
 typedef struct rewriting {
     const char *call, *held, *part, *wide;
+    uint32_t whole_pieces; /* under way in a thread whose rows are whole */
 } rewriting;
 
 static cen_status rewrite(const rewriting *r, cen_device *device, ceni_rows *a, cen_stream stream) {
+    if (is_whole(a)) {
+        return launch_whole(device, r->held, r->whole_pieces, a, stream);
+    }
     if (a->splits == 1 && a->cols + ALIGNMENT <= (uint64_t)CENI_ROWS_HELD * ROW_THREADS) {
         char name[40];
         snprintf(name, sizeof name, "%s_%s", r->held, cen_dtype_name((cen_dtype)a->x.dtype));
@@ -135,7 +173,7 @@ static cen_status rewrite(const rewriting *r, cen_device *device, ceni_rows *a, 
 cen_status cen_compute_softmax(cen_device *device, const cen_matrix *x, const cen_scratch *work,
                                const cen_matrix *out, cen_stream stream) {
     static const rewriting softmax = {"softmax", "cen_row_softmax", "cen_row_softmax_part",
-                                      "cen_row_softmax_wide"};
+                                      "cen_row_softmax_wide", CENI_ROWS_WHOLE_PIECES};
     cen_status status = ceni_check_device(softmax.call, device);
     status = status ? status : ceni_check_floats(softmax.call, "x", x);
     status = status ? status : ceni_check_shape(softmax.call, "out", out, x->rows, x->cols);
@@ -200,7 +238,7 @@ static cen_status check_norm_work(const cen_layer_norm *n, const ceni_rows *a) {
 cen_status cen_compute_layer_norm(cen_device *device, const cen_layer_norm *norm,
                                   const cen_scratch *work, cen_stream stream) {
     static const rewriting layer_norm = {"layer_norm", "cen_row_layer_norm", "cen_row_moments_part",
-                                         "cen_row_layer_norm_wide"};
+                                         "cen_row_layer_norm_wide", CENI_ROWS_WHOLE_NORM_PIECES};
     cen_status status = ceni_check_device(layer_norm.call, device);
     if (!status && !norm) {
         return ceni_fail(CEN_ERR_INVALID, "layer_norm: norm is NULL");

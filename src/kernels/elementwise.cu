@@ -99,28 +99,34 @@ __device__ __forceinline__ bool has_operand(uint32_t kind) {
     return is_matrix(kind) || kind == CENI_MAP_BIAS;
 }
 
-// Types and steps known when compiled; U pieces a thread.
+// Types and steps known when compiled; a thread has U pieces of a row, or with m.down one of each of U
+// rows, which then begin in the same place of a piece.
 template <int V, int U, uint32_t IN, uint32_t OUT, int FIRST, int SECOND>
 __device__ __forceinline__ void map_fixed(const ceni_map &m) {
     const uint32_t in = IN == CEN_FP32 ? 4 : 2, out = OUT == CEN_FP32 ? 4 : 2;
-    for (uint64_t row = first_row(); row < m.rows; row += row_step()) {
-        uint64_t to = m.out + row * m.out_stride * out, from = m.x + row * m.x_stride * in;
-        uint64_t first = row_of(m.steps[0], row, in), second = row_of(m.steps[1], row, in);
-        uint32_t shift = shift_of<V>(to, out);
+    const uint32_t rows_each = m.down ? U : 1, row_apart = m.down ? blockDim.y : 0;
+    const uint32_t across = blockDim.x * (m.down ? 1 : U), apart = m.down ? 0 : blockDim.x;
+    for (uint64_t row = (uint64_t)blockIdx.y * blockDim.y * rows_each + threadIdx.y; row < m.rows;
+         row += row_step() * rows_each) {
+        uint32_t shift = shift_of<V>(m.out + row * m.out_stride * out, out);
         uint64_t pieces = (m.cols + shift + V - 1) / V;
-        for (uint64_t base = (uint64_t)blockIdx.x * blockDim.x * U + threadIdx.x; base < pieces;
-             base += (uint64_t)gridDim.x * blockDim.x * U) {
+        for (uint64_t base = (uint64_t)blockIdx.x * across + threadIdx.x; base < pieces;
+             base += (uint64_t)gridDim.x * across) {
             raw x[U], a[U], b[U];
             part p[U];
 #pragma unroll
             for (int u = 0; u < U; u++) {
-                p[u] = part_of<V>(base + (uint64_t)u * blockDim.x, shift, m.cols);
-                x[u] = load<V>(from, in, p[u]);
-                if (has_operand(FIRST)) {
-                    a[u] = load<V>(first, in, p[u]);
+                uint64_t at = row + (uint64_t)u * row_apart;
+                p[u] = part_of<V>(base + (uint64_t)u * apart, shift, m.cols);
+                p[u].last = at < m.rows ? p[u].last : 0;
+                x[u] = load<V>(m.x + at * m.x_stride * in, in, p[u]);
+                if (FIRST == CENI_MAP_BIAS && u && m.down) {
+                    a[u] = a[0];
+                } else if (has_operand(FIRST)) {
+                    a[u] = load<V>(row_of(m.steps[0], at, in), in, p[u]);
                 }
                 if (has_operand(SECOND)) {
-                    b[u] = load<V>(second, in, p[u]);
+                    b[u] = load<V>(row_of(m.steps[1], at, in), in, p[u]);
                 }
             }
 #pragma unroll
@@ -135,7 +141,8 @@ __device__ __forceinline__ void map_fixed(const ceni_map &m) {
                     unpack<V>(b[u], IN, y);
                 }
                 apply<V>(SECOND, m.steps[1].alpha, IN, y, v);
-                store<V>(to, out, p[u], pack<V>(v, OUT));
+                uint64_t at = row + (uint64_t)u * row_apart;
+                store<V>(m.out + at * m.out_stride * out, out, p[u], pack<V>(v, OUT));
             }
         }
     }

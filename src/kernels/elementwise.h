@@ -5,7 +5,8 @@
  *     cen_map_FROM_to_TO(ceni_map)    no steps
  *     cen_fill_rows, cen_copy_rows(ceni_bytes)
  *
- * Blocks and grid: x goes over a row's pieces, y over rows; any of either gives the same. */
+ * Blocks and grid: x goes over a row's pieces, y over rows; any of either gives the same. With
+ * `down` the rows of `out` are a multiple of 16 bytes apart. */
 #ifndef CENI_KERNELS_ELEMENTWISE_H
 #define CENI_KERNELS_ELEMENTWISE_H
 
@@ -32,7 +33,8 @@ typedef struct ceni_map_step {
 
 typedef struct ceni_map {
     uint64_t x, out, x_stride, out_stride, rows, cols;
-    uint16_t x_dtype, out_dtype, count, unused;
+    uint16_t x_dtype, out_dtype, count;
+    uint16_t down; /* a thread of those with known steps takes two rows' pieces, not two of a row */
     ceni_map_step steps[CENI_MAP_STEPS];
 } ceni_map;
 

@@ -134,6 +134,204 @@ template <uint32_t TYPE> __device__ __forceinline__ void back(const ceni_norm_ba
     }
 }
 
+// ---- rows of whole pieces of 16 bytes ----
+
+// The rows to come, on their way into shared memory. Each thread fetches its own pieces and reads them
+// itself, so that nothing waits for others.
+template <uint32_t TYPE> struct ring {
+    static constexpr int V = TYPE == CEN_FP32 ? 4 : 8, SIZE = 16 / V;
+    static constexpr int N = CENI_NORM_BACK_HELD / V; // pieces of a row
+    uint32_t at, threads, stages, pieces;
+
+    __device__ __forceinline__ ring(const ceni_norm_back &a, const uint4 *memory) {
+        threads = blockDim.x * blockDim.y;
+        at = (uint32_t)__cvta_generic_to_shared(memory) +
+             (threadIdx.y * blockDim.x + threadIdx.x) * 16;
+        stages = (uint32_t)a.stages;
+        pieces = (uint32_t)a.cols / V;
+    }
+    static __device__ __forceinline__ uint32_t piece(int k) {
+        return k * blockDim.x + threadIdx.x;
+    }
+    __device__ __forceinline__ bool has(int k) const {
+        return piece(k) < pieces;
+    }
+    __device__ __forceinline__ uint32_t place(uint32_t stage, int matrix, int k) const {
+        return at + ((stage * 2 + matrix) * N + k) * threads * 16;
+    }
+    // One group of copies, of nothing if the row is behind the last.
+    __device__ __forceinline__ void fetch(const ceni_norm_back &a, uint64_t row,
+                                          uint32_t stage) const {
+        if (row < a.rows) {
+            uint64_t dy = a.dy.data + row * a.dy.stride * SIZE;
+            uint64_t x = a.x.data + row * a.x.stride * SIZE;
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                if (has(k)) {
+                    copy(place(stage, 0, k), dy + piece(k) * 16);
+                    copy(place(stage, 1, k), x + piece(k) * 16);
+                }
+            }
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+    // Until no more groups are under way than the stages behind this one.
+    __device__ __forceinline__ void wait() const {
+        switch (stages) {
+        case 1:
+            asm volatile("cp.async.wait_group 0;" ::: "memory");
+            break;
+        case 2:
+            asm volatile("cp.async.wait_group 1;" ::: "memory");
+            break;
+        case 3:
+            asm volatile("cp.async.wait_group 2;" ::: "memory");
+            break;
+        default:
+            asm volatile("cp.async.wait_group 3;" ::: "memory");
+        }
+    }
+    __device__ __forceinline__ void read(uint32_t stage, int matrix, int k, float (&v)[V]) const {
+        raw r;
+        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(r.w[0]), "=r"(r.w[1]), "=r"(r.w[2]), "=r"(r.w[3])
+                     : "r"(place(stage, matrix, k))
+                     : "memory");
+        unpack<V>(r, TYPE, v);
+    }
+
+  private:
+    static __device__ __forceinline__ void copy(uint32_t to, uint64_t from) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+    }
+};
+
+// The part of one block, of which each thread has V columns for each k: rows of threads add up in
+// shared memory, which nothing is on its way to any more.
+template <int V>
+__device__ __forceinline__ void put_whole_part(const ceni_norm_back &a, float *others,
+                                               uint32_t piece, bool there, float (&gamma)[V],
+                                               float (&beta)[V]) {
+    uint32_t threads = blockDim.x * blockDim.y, thread = threadIdx.y * blockDim.x + threadIdx.x;
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        others[j * threads + thread] = gamma[j];
+        others[(V + j) * threads + thread] = beta[j];
+    }
+    __syncthreads();
+    if (threadIdx.y || !there) {
+        return;
+    }
+    uint64_t to = a.work + (blockIdx.x * 2 * a.cols + (uint64_t)piece * V) * sizeof(float);
+#pragma unroll
+    for (int j = 0; j < V; j += 4) {
+        for (uint32_t y = 1; y < blockDim.y; y++) {
+            const float *from = others + j * threads + y * blockDim.x + threadIdx.x;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                gamma[j + i] += from[i * threads];
+                beta[j + i] += from[(V + i) * threads];
+            }
+        }
+        *(float4 *)(to + j * sizeof(float)) =
+            make_float4(gamma[j], gamma[j + 1], gamma[j + 2], gamma[j + 3]);
+        *(float4 *)(to + (a.cols + j) * sizeof(float)) =
+            make_float4(beta[j], beta[j + 1], beta[j + 2], beta[j + 3]);
+    }
+}
+
+template <uint32_t TYPE>
+__device__ __forceinline__ void store_whole_dx(const ceni_norm_back &a, uint64_t row,
+                                               const ring<TYPE> &next, float rstd,
+                                               const float (&sums)[2],
+                                               const float (&g)[ring<TYPE>::N][ring<TYPE>::V],
+                                               const float (&h)[ring<TYPE>::N][ring<TYPE>::V]) {
+    constexpr int V = next.V;
+    float mean_g = sums[0] / (float)a.cols, mean_gh = sums[1] / (float)a.cols;
+    uint64_t to = a.dx.data + row * a.dx.stride * next.SIZE;
+#pragma unroll
+    for (int k = 0; k < next.N; k++) {
+        float v[V];
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            v[j] = rstd * (g[k][j] - mean_g - h[k][j] * mean_gh);
+        }
+        if (next.has(k)) {
+            store_whole<V>(to + next.piece(k) * 16, next.SIZE, pack<V>(v, TYPE));
+        }
+    }
+}
+
+template <uint32_t TYPE> __device__ __forceinline__ void back_whole(const ceni_norm_back &a) {
+    extern __shared__ uint4 norm_back_ring[];
+    const ring<TYPE> next(a, norm_back_ring);
+    constexpr int N = next.N, V = next.V;
+    float dgamma[N][V] = {}, dbeta[N][V] = {};
+    raw gamma[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        float ones[V];
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            ones[j] = 1;
+        }
+        gamma[k] = pack<V>(ones, TYPE);
+        if (a.gamma.data && next.has(k)) {
+            gamma[k] = load_whole<V>(a.gamma.data + next.piece(k) * 16, next.SIZE);
+        }
+    }
+    uint64_t step = (uint64_t)gridDim.x * blockDim.y;
+    uint64_t base = (uint64_t)blockIdx.x * blockDim.y, row = base + threadIdx.y;
+    for (uint32_t s = 0; s < next.stages; s++) {
+        next.fetch(a, row + s * step, s);
+    }
+    uint32_t stage = 0, turn = 0;
+    row_stats coming(a, row < a.rows ? row : a.rows - 1);
+    // The threads of a block go round equally often, as sums want all of them.
+    for (; base < a.rows; base += step, row += step) {
+        bool real = row < a.rows;
+        row_stats stats = coming;
+        coming = row_stats(a, row + step < a.rows ? row + step : a.rows - 1);
+        float g[N][V] = {}, h[N][V] = {}, sums[2] = {};
+        next.wait();
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            if (!real || !next.has(k)) {
+                continue;
+            }
+            float factor[V];
+            unpack<V>(gamma[k], TYPE, factor);
+            next.read(stage, 0, k, g[k]);
+            next.read(stage, 1, k, h[k]);
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                h[k][j] = (h[k][j] - stats.mean) * stats.rstd;
+                dgamma[k][j] += g[k][j] * h[k][j];
+                dbeta[k][j] += g[k][j];
+                g[k][j] *= factor[j];
+                sums[0] += g[k][j];
+                sums[1] += g[k][j] * h[k][j];
+            }
+        }
+        over_group<add>(sums, turn);
+        next.fetch(a, row + next.stages * step, stage); // what was there has been used
+        if (a.dx.data && real) {
+            store_whole_dx<TYPE>(a, row, next, stats.rstd, sums, g, h);
+        }
+        stage = stage + 1 == next.stages ? 0 : stage + 1;
+    }
+    if (a.work) {
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            put_whole_part<V>(a, (float *)norm_back_ring, next.piece(k), next.has(k), dgamma[k],
+                              dbeta[k]);
+        }
+    }
+}
+
+// ---- longer rows ----
+
 // One piece of a longer row: g and h.
 template <uint32_t TYPE>
 __device__ __forceinline__ void load_piece(const ceni_norm_back &a, uint64_t row, const part &p,
@@ -224,12 +422,23 @@ BY_TYPE(cen_norm_back_wide, CENI_NORM_BACK_THREADS_MAX, wide)
 BY_TYPE(cen_norm_back_columns, 256, columns)
 #undef BY_TYPE
 
+#define WHOLE(type, dtype)                                                                         \
+    extern "C" __global__ void __launch_bounds__(CENI_NORM_BACK_THREADS_MAX, 1)                    \
+        cen_norm_back_##type(const __grid_constant__ ceni_norm_back a) {                           \
+        cen_norm_back_parts::back_whole<CEN_##dtype>(a);                                           \
+    }
+WHOLE(fp32, FP32)
+WHOLE(fp16, FP16)
+WHOLE(bf16, BF16)
+#undef WHOLE
+
 extern "C" __global__ void cen_norm_back_sum(const __grid_constant__ ceni_norm_back a) {
     using namespace cen_norm_back_parts;
     __shared__ float sums[2][8][33];
     uint64_t col = (uint64_t)blockIdx.x * 32 + threadIdx.x;
     float gamma = 0, beta = 0;
     if (col < a.cols) {
+#pragma unroll 8
         for (uint64_t i = threadIdx.y; i < a.parts; i += 8) {
             const float *from = (const float *)a.work + i * 2 * a.cols + col;
             gamma += from[0];

@@ -7,6 +7,7 @@
 
 #include "kernels/convert.cuh"
 #include "kernels/group.cuh"
+#include "kernels/rows.cuh"
 #include "kernels/rows.h"
 
 namespace cen_rows {
@@ -135,19 +136,9 @@ struct sum {
     }
 };
 
-// The bits of magnitudes order as they do, NaN above all.
 struct absmax {
     static constexpr bool LEAST = false;
     float value;
-    static __device__ __forceinline__ float larger(float a, float b) {
-        return __uint_as_float(umax(__float_as_uint(a), __float_as_uint(b)));
-    }
-    struct op {
-        static constexpr float none = 0;
-        static __device__ __forceinline__ float of(float a, float b) {
-            return larger(a, b);
-        }
-    };
     static __device__ __forceinline__ absmax none() {
         return {0};
     }
@@ -157,13 +148,13 @@ struct absmax {
         for (int k = 0; k < PIECES; k++) {
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                most = larger(most, __uint_as_float(__float_as_uint(s.v[k][j]) & 0x7FFFFFFFu));
+                most = larger::of(most, __uint_as_float(__float_as_uint(s.v[k][j]) & 0x7FFFFFFFu));
             }
         }
-        return {over_group<op>(most)};
+        return {over_group<larger>(most)};
     }
     static __device__ __forceinline__ absmax combine(absmax a, absmax b) {
-        return {larger(a.value, b.value)};
+        return {larger::of(a.value, b.value)};
     }
     __device__ __forceinline__ float4 words() const {
         return make_float4(value, 0, 0, 0);
@@ -173,20 +164,10 @@ struct absmax {
     }
 };
 
-// exp(x) of x <= 0. What would be subnormal is 0: the largest is 1, and counts 2^126 times as much.
-__device__ __forceinline__ float power(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
-    return y;
-}
-
 // The maximum, and the sum of exp(x - it); where that is minus infinity, of exp(x).
 struct powers {
     static constexpr bool LEAST = true;
     float most, total;
-    static __device__ __forceinline__ float base(float most) {
-        return most == -INFINITY ? 0 : most;
-    }
     static __device__ __forceinline__ powers none() {
         return {-INFINITY, 0};
     }
@@ -202,7 +183,7 @@ struct powers {
         return over_group<largest>(most);
     }
     static __device__ __forceinline__ powers of(const slab &s) {
-        float most = largest_of(s), from = base(most), total = 0;
+        float most = largest_of(s), from = base_of(most), total = 0;
 #pragma unroll
         for (int k = 0; k < PIECES; k++) {
 #pragma unroll
@@ -214,7 +195,8 @@ struct powers {
     }
     static __device__ __forceinline__ powers combine(powers a, powers b) {
         float most = fmaxf(a.most, b.most);
-        return {most, a.total * power(a.most - base(most)) + b.total * power(b.most - base(most))};
+        float from = base_of(most);
+        return {most, a.total * power(a.most - from) + b.total * power(b.most - from)};
     }
     __device__ __forceinline__ float4 words() const {
         return make_float4(most, total, 0, 0);
@@ -286,12 +268,6 @@ __device__ __forceinline__ Stat of_parts(const ceni_rows &a, uint64_t row) {
         stat = Stat::combine(stat, Stat::from(parts_of(a, row)[i]));
     }
     return stat;
-}
-
-__device__ __forceinline__ void give(uint64_t to, uint64_t stride, uint64_t row, float value) {
-    if (to) {
-        ((float *)to)[row * stride] = value;
-    }
 }
 
 // Calls body(row), the same number of times in each thread of a block; rows behind the last, too.

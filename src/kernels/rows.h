@@ -3,6 +3,10 @@
  * A block is (gx, gy): gx threads, a power of two from 32 on, for each of gy rows at once; a thread
  * holds CENI_ROWS_HELD elements of a row in registers, so that gx of them hold a slab.
  *
+ *     cen_row_sum_TYPE_P, _absmax_, _softmax_, _layer_norm_TYPE_P(ceni_rows)
+ *         all matrices are of that type, their rows whole pieces of 16 bytes and aligned to them;
+ *         a thread has P pieces of each of CENI_ROWS_WHOLE_ROWS rows, which gx threads hold; gx is
+ *         any multiple of 32
  *     cen_row_sum, _absmax(ceni_rows)      out of one slab or more; grid (rows / gy, splits)
  *     cen_row_combine_sum, _absmax         out of the splits' parts; a thread a row
  *     cen_row_softmax_TYPE, _layer_norm_TYPE
@@ -20,6 +24,11 @@
 #include "kernels/operand.h"
 
 enum { CENI_ROWS_HELD = 32, CENI_ROWS_SPLITS_MAX = 32, CENI_ROWS_PART_BYTES = 16 };
+
+/* Of rows in whole pieces of 16 bytes: what a thread has under way; layer norm needs registers for
+ * gamma and beta. */
+enum { CENI_ROWS_WHOLE_PIECES = 8, CENI_ROWS_WHOLE_NORM_PIECES = 4, CENI_ROWS_WHOLE_THREADS = 512 };
+#define CENI_ROWS_WHOLE_ROWS(pieces, most) ((pieces) < (most) ? (most) / (pieces) : 1)
 
 typedef struct ceni_rows {
     ceni_operand x, y, gamma, beta;

@@ -41,6 +41,13 @@
 #define MAP_CAST(from, to, ...) MAP(#from "_to_" #to)
 #define ROWS(name, ranges)      ONE("cen_" #name, ceni_rows, name, rows_##ranges)
 #define HELD_ROWS(name, type)   ONE("cen_" #name "_" #type, ceni_rows, name, rows_apply)
+#define WHOLE_TYPE(name, ranges, type)                                                             \
+    ONE("cen_" #name "_" type "_2", ceni_rows, name, rows_##ranges)                                \
+    ONE("cen_" #name "_" type "_4", ceni_rows, name, rows_##ranges)                                \
+    ONE("cen_" #name "_" type "_8", ceni_rows, name, rows_##ranges)
+#define WHOLE_ROWS(name, ranges)                                                                   \
+    WHOLE_TYPE(name, ranges, "fp32") WHOLE_TYPE(name, ranges, "fp16")                              \
+    WHOLE_TYPE(name, ranges, "bf16")
 #define TRANSPOSE(name)         ONE("cen_" #name, ceni_transpose, transpose, transpose)
 #define CODEC(name, what)       ONE(name, ceni_codec_job, codec_##what, codec_##what)
 
@@ -110,7 +117,14 @@ const ceni_kernel ceni_kernels[] = {
     HELD_ROWS(row_layer_norm, fp32)
     HELD_ROWS(row_layer_norm, fp16)
     HELD_ROWS(row_layer_norm, bf16)
+    WHOLE_ROWS(row_sum, reduce)
+    WHOLE_ROWS(row_absmax, reduce)
+    WHOLE_ROWS(row_softmax, apply)
+    WHOLE_ROWS(row_layer_norm, apply)
     OWN(norm_back, ceni_norm_back)
+    ONE("cen_norm_back_fp32", ceni_norm_back, norm_back, norm_back)
+    ONE("cen_norm_back_fp16", ceni_norm_back, norm_back, norm_back)
+    ONE("cen_norm_back_bf16", ceni_norm_back, norm_back, norm_back)
     OWN(norm_back_wide, ceni_norm_back)
     OWN(norm_back_columns, ceni_norm_back)
     OWN(norm_back_sum, ceni_norm_back)

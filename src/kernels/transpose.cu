@@ -191,21 +191,22 @@ template <int SIZE> __device__ __forceinline__ void quads(const ceni_transpose &
 
 } // namespace cen_transpose_tiles
 
-#define KERNEL(name, body)                                                                         \
-    extern "C" __global__ void __launch_bounds__(256)                                              \
+// What follows the body: threads, and blocks of a multiprocessor if registers are to be kept for them.
+#define KERNEL(name, body, ...)                                                                    \
+    extern "C" __global__ void __launch_bounds__(__VA_ARGS__)                                      \
         cen_transpose_##name(const __grid_constant__ ceni_transpose t) {                           \
         cen_transpose_tiles::body(t);                                                              \
     }
 #define COMMA ,
-KERNEL(1, quads<1>)
-KERNEL(2, quads<2>)
-KERNEL(4, quads<4>)
-KERNEL(8, quads<8>)
-KERNEL(padded_1, shared<uint8_t COMMA CENI_TRANSPOSE_PAD(1)>)
-KERNEL(padded_2, shared<uint16_t COMMA CENI_TRANSPOSE_PAD(2)>)
-KERNEL(padded_4, shared<uint32_t COMMA CENI_TRANSPOSE_PAD(4)>)
-KERNEL(padded_8, shared<uint64_t COMMA CENI_TRANSPOSE_PAD(8)>)
-KERNEL(naive_4, naive<uint32_t>)
-KERNEL(shared_4, shared<uint32_t COMMA 0>)
+KERNEL(1, quads<1>, 256, 4)
+KERNEL(2, quads<2>, 256)
+KERNEL(4, quads<4>, 256)
+KERNEL(8, quads<8>, 256)
+KERNEL(padded_1, shared<uint8_t COMMA CENI_TRANSPOSE_PAD(1)>, 256)
+KERNEL(padded_2, shared<uint16_t COMMA CENI_TRANSPOSE_PAD(2)>, 256)
+KERNEL(padded_4, shared<uint32_t COMMA CENI_TRANSPOSE_PAD(4)>, 256)
+KERNEL(padded_8, shared<uint64_t COMMA CENI_TRANSPOSE_PAD(8)>, 256)
+KERNEL(naive_4, naive<uint32_t>, 256)
+KERNEL(shared_4, shared<uint32_t COMMA 0>, 256)
 #undef COMMA
 #undef KERNEL

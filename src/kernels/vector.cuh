@@ -16,6 +16,16 @@ __device__ __forceinline__ uint4 load_16(uint64_t at) {
     return v;
 }
 
+// The same of what is read once, which leaves the first cache to what is read again.
+__device__ __forceinline__ uint4 load_16_once(uint64_t at) {
+    uint4 v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(at)
+                 : "memory");
+    return v;
+}
+
 __device__ __forceinline__ uint2 load_8(uint64_t at) {
     uint2 v;
     asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(at) : "memory");

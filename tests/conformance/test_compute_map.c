@@ -117,6 +117,9 @@ static void steps_with_a_kernel_of_their_own(void **state) {
             for (uint64_t n = 0; n < 24; n++) {
                 fixed_steps_of(&a, i, float_types[t], 1 + any_below(SIDE), 1 + any_below(SIDE));
             }
+            for (uint64_t n = 0; n < 8; n++) { /* rows that begin alike, so that threads go down */
+                fixed_steps_of(&a, i, float_types[t], 2 + any_below(SIDE), 8 * any_below(140) + 8);
+            }
             fixed_steps_of(&a, i, float_types[t], 1, 1 + any_below(9000));
             fixed_steps_of(&a, i, float_types[t], 3, 4000 + any_below(200));
             fixed_steps_of(&a, i, float_types[t], 700, 1 + any_below(8));

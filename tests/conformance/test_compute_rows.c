@@ -11,6 +11,25 @@ static const uint64_t longer[][2] = {
 };
 enum { LONGER = sizeof longer / sizeof *longer };
 
+/* The same in whole pieces of 16 bytes, of which a thread has 1 to 8 of one row or several. */
+static const uint64_t whole_shapes[][2] = {
+    {1, 8},    {70, 8},   {19, 136}, {33, 256}, {67, 512},  {17, 520},  {18, 1024}, {9, 1544},
+    {9, 2048}, {5, 2056}, {3, 3072}, {3, 6144}, {2, 16384}, {1, 16392}, {1, 32768}, {1, 32776},
+};
+enum { WHOLE_SHAPES = sizeof whole_shapes / sizeof *whole_shapes };
+
+/* What all of a case's matrices are, while rows are to be whole. */
+static const cen_dtype *whole;
+
+static cen_dtype of_any_type(void) {
+    return whole ? *whole : any_type();
+}
+
+static cen_matrix place(area *a, uint64_t rows, uint64_t cols, cen_dtype dtype) {
+    return whole ? area_place(a, rows, cols, any_below(2) * 16, 0, dtype)
+                 : area_any(a, rows, cols, dtype);
+}
+
 typedef void (*with_shape)(area *a, uint64_t rows, uint64_t cols);
 
 static void every_shape(void **state, with_shape test) {
@@ -25,6 +44,13 @@ static void every_shape(void **state, with_shape test) {
             test(&a, longer[i][0], longer[i][1]);
         }
     }
+    for (int t = 0; t < 3; t++) {
+        whole = &float_types[t];
+        for (size_t i = 0; i < WHOLE_SHAPES; i++) {
+            test(&a, whole_shapes[i][0], whole_shapes[i][1]);
+        }
+    }
+    whole = NULL;
     area_end(&a);
 }
 
@@ -53,8 +79,8 @@ static void sum_of(const area *a, const cen_matrix *x, uint64_t row, double *sum
 
 static void reduce_one(area *a, uint64_t rows, uint64_t cols) {
     area_clear(a);
-    cen_matrix x = area_any(a, rows, cols, any_type()), parts;
-    cen_matrix sum = area_any(a, rows, 1, CEN_FP32), most = area_any(a, rows, 1, CEN_FP32);
+    cen_matrix x = place(a, rows, cols, of_any_type()), parts;
+    cen_matrix sum = place(a, rows, 1, CEN_FP32), most = place(a, rows, 1, CEN_FP32);
     cen_scratch work = scratch(a, cen_compute_rows_work(rows, cols), &parts);
     const cen_scratch *given = any_below(3) ? &work : NULL;
     area_fill(a, &x, any_float(), 3);
@@ -122,9 +148,9 @@ static void softmax_of(area *a, const cen_matrix *x, const cen_matrix *out,
 
 static void softmax_one(area *a, uint64_t rows, uint64_t cols) {
     area_clear(a);
-    cen_matrix x = area_any(a, rows, cols, any_type()), out = x, parts;
+    cen_matrix x = place(a, rows, cols, of_any_type()), out = x, parts;
     if (any_below(3)) {
-        out = area_any(a, rows, cols, any_type());
+        out = place(a, rows, cols, of_any_type());
     } else {
         out.dtype = x.dtype == CEN_FP32 ? CEN_FP32 : float_types[1 + any_below(2)];
     }
@@ -229,18 +255,18 @@ static void check_norm_row(const area *a, const norm_case *n, uint64_t i) {
 
 static norm_case any_norm(area *a, uint64_t rows, uint64_t cols) {
     area_clear(a);
-    norm_case n = {.x = area_any(a, rows, cols, any_type()),
-                   .gamma = area_any(a, 1, cols, any_type()),
-                   .beta = area_any(a, 1, cols, any_type()),
-                   .mean = area_any(a, rows, 1, CEN_FP32),
-                   .rstd = area_any(a, rows, 1, CEN_FP32),
+    norm_case n = {.x = place(a, rows, cols, of_any_type()),
+                   .gamma = place(a, 1, cols, of_any_type()),
+                   .beta = place(a, 1, cols, of_any_type()),
+                   .mean = place(a, rows, 1, CEN_FP32),
+                   .rstd = place(a, rows, 1, CEN_FP32),
                    .gamma_there = any_below(4),
                    .beta_there = any_below(4),
                    .stats_there = any_below(2),
                    .epsilon = any_below(2) ? 1e-5f : 1e-2f};
     n.y = n.x;
     if (any_below(3)) {
-        n.y = area_any(a, rows, cols, any_type());
+        n.y = place(a, rows, cols, of_any_type());
     }
     scratch(a, any_below(2) ? cen_compute_rows_work(rows, cols) : 0, &n.parts);
     area_fill(a, &n.x, 2 * any_float(), 1.5f);
@@ -280,16 +306,16 @@ typedef struct back_case {
 } back_case;
 
 static back_case any_back(area *a, uint64_t rows, uint64_t cols) {
-    cen_dtype dtype = any_type();
+    cen_dtype dtype = of_any_type();
     area_clear(a);
-    back_case b = {.dy = area_any(a, rows, cols, dtype),
-                   .x = area_any(a, rows, cols, dtype),
-                   .gamma = area_any(a, 1, cols, any_type()),
-                   .mean = area_any(a, rows, 1, CEN_FP32),
-                   .rstd = area_any(a, rows, 1, CEN_FP32),
-                   .dx = area_any(a, rows, cols, any_type()),
-                   .dgamma = area_any(a, 1, cols, any_type()),
-                   .dbeta = area_any(a, 1, cols, any_type()),
+    back_case b = {.dy = place(a, rows, cols, dtype),
+                   .x = place(a, rows, cols, dtype),
+                   .gamma = place(a, 1, cols, of_any_type()),
+                   .mean = place(a, rows, 1, CEN_FP32),
+                   .rstd = place(a, rows, 1, CEN_FP32),
+                   .dx = place(a, rows, cols, of_any_type()),
+                   .dgamma = place(a, 1, cols, of_any_type()),
+                   .dbeta = place(a, 1, cols, of_any_type()),
                    .gamma_there = any_below(4)};
     scratch(a, cen_compute_layer_norm_back_work(rows, cols), &b.parts);
     if (!any_below(3)) {
