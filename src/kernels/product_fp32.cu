@@ -240,7 +240,7 @@ __device__ __forceinline__ void read_blocks(float v[BLOCKS * 4], const float *fr
 
 template <typename S>
 __device__ __forceinline__ void multiply_tile(S &s, const float *a, const float *b) {
-#pragma unroll
+#pragma unroll 8 // as much code as lies near the multiprocessor
     for (uint32_t k = 0; k < S::DEPTH; k++) {
         float x[S::A_BLOCKS * 4], y[8];
         read_blocks<S::A_BLOCKS>(x, a + k * S::A_PITCH, 16);
