@@ -44,13 +44,44 @@ static const char *layout(const ceni_product_args *p, const char *const names[4]
         base "_nn", base "_nt", base "_tn", base "_tt"                                             \
     }
 
-static void add_fp32(list *l) {
-    static const uint32_t tile[3] = {CENI_SIMT_TILE, CENI_SIMT_TILE, CENI_FP32_DEPTH};
+/* Kernels of FP32 by the columns of their tiles. What a column costs, beside others: to narrow
+ * tiles more of A is copied for each multiplication. */
+typedef struct fp32_kernel {
+    uint32_t cols, cost;
+    const char *const *names; /* by layout */
+    const char *conv;
+} fp32_kernel;
+
+static const fp32_kernel fp32_kernels[] = {
+    {CENI_SIMT_TILE, 100, LAYOUTS("cen_product_fp32"), "cen_conv_fp32"},
+    {64, 110, LAYOUTS("cen_product_fp32_64"), "cen_conv_fp32_64"},
+};
+
+/* The tiles that the multiprocessor with the most of them has, times what each takes. */
+static uint64_t fp32_time(const cen_device *device, const ceni_product_args *p,
+                          const fp32_kernel *kernel) {
+    uint32_t places = device->multiprocessors ? device->multiprocessors : 1;
+    uint32_t tiles = blocks_of(p, CENI_SIMT_TILE, kernel->cols);
+    return (uint64_t)tiles_of(tiles, places) * kernel->cols * kernel->cost;
+}
+
+static void add_all_fp32(const cen_device *device, list *l, bool is_conv) {
+    bool narrow =
+        fp32_time(device, l->args, &fp32_kernels[1]) < fp32_time(device, l->args, &fp32_kernels[0]);
+    for (uint32_t i = 0; i < 2; i++) {
+        const fp32_kernel *kernel = &fp32_kernels[i ^ narrow];
+        const uint32_t tile[3] = {CENI_SIMT_TILE, kernel->cols, CENI_FP32_DEPTH};
+        add(l, is_conv ? kernel->conv : layout(l->args, kernel->names), tile, CENI_FP32_STAGES,
+            CENI_FP32_THREADS,
+            (uint32_t)CENI_FP32_SHARED(kernel->cols) + (is_conv ? CENI_CONV_ROWS_SHARED : 0));
+    }
+}
+
+static void add_fp32(const cen_device *device, list *l) {
     static const uint32_t rung[3] = {CENI_LADDER_TILE, CENI_LADDER_TILE, CENI_LADDER_TILE};
     static const uint32_t element[3] = {CENI_LADDER_TILE, CENI_LADDER_TILE, 1};
     const uint32_t threads = CENI_LADDER_TILE * CENI_LADDER_TILE;
-    add(l, layout(l->args, LAYOUTS("cen_product_fp32")), tile, 2, CENI_TILE_THREADS,
-        CENI_FP32_SHARED);
+    add_all_fp32(device, l, false);
     add(l, "cen_product_shared", rung, 1, threads, 2 * threads * (uint32_t)sizeof(float));
     add(l, "cen_product_coalesced", element, 1, threads, 0);
     add(l, "cen_product_naive", element, 1, threads, 0);
@@ -256,11 +287,9 @@ static void add_wgmma_conv(const cen_device *device, list *l, const ceni_conv_ar
 }
 
 static void add_conv(const cen_device *device, list *l, const ceni_conv_args *c) {
-    static const uint32_t tile[3] = {CENI_SIMT_TILE, CENI_SIMT_TILE, CENI_FP32_DEPTH};
     uint8_t type = l->args->input;
     if (type == CEN_FP32) {
-        add(l, "cen_conv_fp32", tile, 2, CENI_TILE_THREADS,
-            CENI_FP32_SHARED + CENI_CONV_ROWS_SHARED);
+        add_all_fp32(device, l, true);
         return;
     }
     add_wgmma_conv(device, l, c);
@@ -282,7 +311,7 @@ size_t ceni_product_plan(const cen_device *device, const ceni_product_task *task
     } else if (task->is_conv) {
         add_conv(device, &l, &task->conv);
     } else if (l.args->input == CEN_FP32) {
-        add_fp32(&l);
+        add_fp32(device, &l);
     } else if (l.args->input == CEN_INT8) {
         add_mma(&l, "cen_product_mma_int8", 1);
     } else {

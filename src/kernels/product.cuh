@@ -255,8 +255,9 @@ __device__ __forceinline__ void finish_rows(const args &p, float v[ROWS][4], uin
 #undef CENI_EACH
 
 // A warp's sums of 16 rows x 32 columns lie in its stage, rows CENI_STAGE_STRIDE apart, and go out
-// as rows, so that each access to D covers whole sectors.
-template <bool INTEGER>
+// as rows, so that each access to D covers whole sectors. SWAPPED: the first and second of each two
+// neighbours have changed places there.
+template <bool INTEGER, bool SWAPPED = false>
 __device__ __forceinline__ void finish_stage(const args &p, const float *stage, uint32_t row,
                                              uint32_t col) {
     uint32_t lane = threadIdx.x % 32, at = lane % 8 * 4;
@@ -265,7 +266,8 @@ __device__ __forceinline__ void finish_stage(const args &p, const float *stage, 
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++) {
         float4 sums = *(const float4 *)(stage + (lane / 8 + i * 4) * CENI_STAGE_STRIDE + at);
-        v[i][0] = sums.x, v[i][1] = sums.y, v[i][2] = sums.z, v[i][3] = sums.w;
+        v[i][SWAPPED] = sums.x, v[i][!SWAPPED] = sums.y;
+        v[i][2 + SWAPPED] = sums.z, v[i][3 - SWAPPED] = sums.w;
     }
     if (col + at < p.n) {
         finish_rows<INTEGER, 4>(p, v, row + lane / 8, col + at, p.n - col - at);

@@ -2,13 +2,13 @@
  *
  *     cen_product_naive, _coalesced, _shared (ceni_product_args)
  *         FP32, any transposition: the lower rungs of the ladder in docs/products.md
- *     cen_product_fp32_LL(ceni_product_args)
+ *     cen_product_fp32_LL, cen_product_fp32_64_LL (ceni_product_args)
  *     cen_product_mma_TT_LL(ceni_product_args), cen_product_mma_int8(ceni_product_args)
  *     cen_product_wgmma_TT_LL, cen_product_wgmma128_TT_LL, cen_product_wgmma_pair_TT_LL
  *         (ceni_product_args, map of A, map of B): only machine code for sm_90a does anything
  *     cen_product_coded_TT_LL, cen_product_coded64_TT_LL, cen_product_coded16_TT_LL
  *         (ceni_product_args, ceni_codec_job)
- *     cen_conv_fp32, cen_conv_mma_TT (ceni_conv_args)
+ *     cen_conv_fp32, cen_conv_fp32_64, cen_conv_mma_TT (ceni_conv_args)
  *     cen_conv_wgmma256_TT, _wgmma128_TT, _wgmma64_TT (ceni_conv_args, map of B): as of wgmma
  *     cen_conv_boxes256_TT, _boxes128_TT, _boxes64_TT, _held64_TT
  *         (ceni_conv_args, map of A's pixels, map of B): likewise; channels are a multiple of 64,
@@ -65,7 +65,9 @@ typedef struct ceni_conv_args {
 enum {
     CENI_SIMT_TILE = 128, /* rows and columns of the tiles of cen_product_fp32 and _mma */
     CENI_FP32_DEPTH = 16,
-    CENI_FP32_SHARED = 2 * 2 * CENI_FP32_DEPTH * (CENI_SIMT_TILE + 4) * 4,
+    CENI_FP32_STAGES = 3,
+    CENI_FP32_THREADS = 128,
+    CENI_FP32_PAD = 4, /* of a row of shared memory, in elements */
     CENI_MMA_STAGES = 4,
     CENI_MMA_ROW_BYTES = 64, /* of the depth of a tile */
     CENI_MMA_SHARED = CENI_MMA_STAGES * 2 * CENI_SIMT_TILE * CENI_MMA_ROW_BYTES,
@@ -80,6 +82,10 @@ enum {
     CENI_WGMMA_WARPS = 8, /* that multiply */
     CENI_RASTER = 16,     /* tiles are taken in bands of so many rows of tiles, column by column */
 };
+
+/* Shared bytes of a kernel of FP32 whose tiles have `cols` columns. */
+#define CENI_FP32_SHARED(cols)                                                                     \
+    (CENI_FP32_STAGES * CENI_FP32_DEPTH * (CENI_SIMT_TILE + (cols) + 2 * CENI_FP32_PAD) * 4)
 
 /* Of the kernels that decode B, by the rows of their tiles: columns, slices of the sum, each of
  * which has CENI_MMA_ROW_BYTES of a row of a stage, stages, and shared bytes. Beside a stage's A

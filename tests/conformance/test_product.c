@@ -79,21 +79,50 @@ static void kernels_are_listed_and_forced(void **state) {
     trial t = plain_trial(64, 64, 64, 0);
     operands o = operands_make(&a, &t);
     cen_product p = product_of(&t, &o);
-    cen_product_kernel two[2] = {{0}}, four[4];
+    cen_product_kernel two[2] = {{0}}, five[5];
     size_t count = 0;
     OK(cen_product_list(d, &p, two, 1, &count));
-    assert_int_equal(count, 4);
-    assert_string_equal(two[0].name, "cen_product_fp32_nn");
+    assert_int_equal(count, 5);
+    assert_string_equal(two[0].name, "cen_product_fp32_64_nn");
     assert_int_equal(two[0].tile[0], 128);
     assert_int_equal(two[0].blocks, 1);
     assert_null(two[1].name);
-    OK(cen_product_list(d, &p, four, 4, &count));
-    assert_string_equal(four[3].name, "cen_product_naive");
+    OK(cen_product_list(d, &p, five, 5, &count));
+    assert_string_equal(five[1].name, "cen_product_fp32_nn");
+    assert_string_equal(five[4].name, "cen_product_naive");
     suite_log_reset();
     p.kernel = "cen_product_mma_bf16_nn";
     FAILS(CEN_ERR_NOT_FOUND, cen_product_run(d, &p, 0));
     assert_logged("'cen_product_mma_bf16_nn' is no kernel that does this product");
     operands_free(&o);
+}
+
+/* Of tiles of 128 and of 64 columns those that the busiest multiprocessor is done with first. */
+static void tiles_of_fp32_fit_the_shape(void **state) {
+    static const struct {
+        uint64_t m, n;
+        const char *first;
+    } cases[] = {
+        {128, 64, "cen_product_fp32_64_nt"}, {128, 128, "cen_product_fp32_64_nt"},
+        {512, 128, "cen_product_fp32_nt"},   {512, 192, "cen_product_fp32_64_nt"},
+        {1024, 256, "cen_product_fp32_nt"},  {256, 192, "cen_product_fp32_nt"},
+    };
+    cen_device *d = fixture_of(state)->device;
+    uint32_t multiprocessors = d->multiprocessors;
+    arena a = arena_make(d);
+    d->multiprocessors = 4;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cen_product_kernel first;
+        size_t count = 0;
+        trial t = plain_trial(cases[i].m, cases[i].n, 8, 0);
+        t.transpose_b = true;
+        operands o = operands_make(&a, &t);
+        cen_product p = product_of(&t, &o);
+        OK(cen_product_list(d, &p, &first, 1, &count));
+        assert_string_equal(first.name, cases[i].first);
+        operands_free(&o);
+    }
+    d->multiprocessors = multiprocessors;
 }
 
 /* A device that copies boxes, on any backend: the fixture's own, which is told so. */
@@ -328,6 +357,7 @@ static const struct CMUnitTest tests[] = {
     SUITE_TEST(large_shapes_are_exact),
     SUITE_TEST(empty_products_do_nothing),
     SUITE_TEST(kernels_are_listed_and_forced),
+    SUITE_TEST(tiles_of_fp32_fit_the_shape),
     SUITE_TEST(tensor_maps_are_used_where_they_can_be),
     SUITE_TEST(without_tensor_maps_the_next_kernel_is_taken),
     SUITE_TEST(boxes_fit_the_layout),
