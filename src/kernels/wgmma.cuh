@@ -50,12 +50,13 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
     } while (!done);
 }
 
-// The same barrier of the pair's other block.
+// The same barrier of the pair's other block. It says that something has been read, so that nothing
+// written before has to be seen there, which a wider scope would wait for.
 __device__ __forceinline__ void barrier_arrive_other(uint32_t barrier, uint32_t other) {
     asm volatile("{\n"
                  ".reg .b32 remote;\n"
                  "mapa.shared::cluster.u32 remote, %0, %1;\n"
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
                  "}" ::"r"(barrier),
                  "r"(other)
                  : "memory");
