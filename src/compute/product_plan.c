@@ -130,15 +130,14 @@ static uint64_t wgmma_time(const cen_device *device, const ceni_product_args *p,
 
 /* Blocks stay and take tile after tile. */
 static void add_wgmma(const cen_device *device, list *l, const wgmma_kernel *kernel,
-                      const char *name, uint32_t more_shared) {
+                      const char *name, uint32_t shared) {
     const uint32_t tile[3] = {CENI_WGMMA_ROWS * kernel->blocks, kernel->cols, CENI_WGMMA_DEPTH};
     uint32_t places = device->multiprocessors / kernel->blocks;
     size_t before = l->count;
     if (kernel->blocks > 1 && (!places || l->args->m <= CENI_WGMMA_ROWS)) {
         return; /* no room for a pair, or nothing for its second */
     }
-    add(l, name, tile, (uint32_t)CENI_WGMMA_STAGES(kernel->cols), CENI_WGMMA_THREADS,
-        (uint32_t)CENI_WGMMA_SHARED(kernel->cols) + more_shared);
+    add(l, name, tile, (uint32_t)CENI_WGMMA_STAGES(kernel->cols), CENI_WGMMA_THREADS, shared);
     if (l->count > before) {
         cen_product_kernel *added = &l->kernels[before];
         added->blocks =
@@ -149,7 +148,7 @@ static void add_wgmma(const cen_device *device, list *l, const wgmma_kernel *ker
 static void add_all_wgmma(const cen_device *device, list *l, bool is_conv) {
     const ceni_product_args *p = l->args;
     const wgmma_kernel *all = is_conv ? convolutions : products;
-    uint32_t more = is_conv ? CENI_CONV_ROWS_SHARED : 0, order[CHOICES];
+    uint32_t order[CHOICES];
     uint64_t times[CHOICES];
     if (device->compute_capability != 90 || !device->backend->tensor_map || !mappable(p)) {
         return;
@@ -161,7 +160,13 @@ static void add_all_wgmma(const cen_device *device, list *l, bool is_conv) {
     for (uint32_t i = 0; i < CHOICES; i++) {
         const wgmma_kernel *kernel = &all[order[i]];
         const char *const *names = kernel->names[p->input == CEN_BF16];
-        add_wgmma(device, l, kernel, is_conv ? names[0] : layout(p, names), more);
+        uint32_t cols = kernel->cols, shared = (uint32_t)CENI_WGMMA_SHARED(cols);
+        if (is_conv) {
+            shared += CENI_CONV_ROWS_SHARED;
+        } else if (cols == CENI_WGMMA_OUT_COLS) {
+            shared = (uint32_t)CENI_WGMMA_OUT_SHARED(cols);
+        }
+        add_wgmma(device, l, kernel, is_conv ? names[0] : layout(p, names), shared);
     }
 }
 
@@ -292,6 +297,53 @@ static bool mapped(const cen_product_kernel *kernel) {
     return kernel->threads == CENI_WGMMA_THREADS;
 }
 
+/* Kernels of products that take a map of D. */
+static bool maps_result(const ceni_product_task *task, const cen_product_kernel *kernel) {
+    return mapped(kernel) && !task->is_conv && kernel->tile[1] == CENI_WGMMA_OUT_COLS;
+}
+
+static bool rows_of_16_bytes(cen_addr data, uint64_t stride) {
+    return data % 16 == 0 && stride % 8 == 0 && stride < UINT64_C(1) << 39;
+}
+
+/* Whether the copy engine can take D out, and the kernel has a way to finish what it then takes. */
+static bool leaves_in_boxes(const ceni_product_args *p) {
+    bool one = !p->residual || p->beta == 0;
+    return p->output == p->input && (p->wide & CENI_WIDE_D) && p->n % 8 == 0 && !p->row_scale &&
+           !p->col_scale && one && rows_of_16_bytes(p->d, p->d_stride) &&
+           (p->beta == 0 || rows_of_16_bytes(p->c, p->c_stride)) &&
+           (!p->residual || rows_of_16_bytes(p->residual, p->residual_stride));
+}
+
+static cen_status map_result(cen_device *device, const ceni_product_args *p, ceni_tensor_map *map) {
+    const ceni_tiled tiled = {
+        .data = p->d,
+        .stride = p->d_stride * 2,
+        .cols = p->n,
+        .rows = p->m,
+        .box_cols = 64,
+        .box_rows = CENI_WGMMA_OUT_ROWS,
+        .dtype = (cen_dtype)p->output,
+    };
+    return ceni_dev_tensor_map(device, &tiled, map);
+}
+
+/* What the kernel takes; of D only where it is to go out so, which `product` then says. */
+static cen_status map_all(cen_device *device, const ceni_product_task *task,
+                          const cen_product_kernel *kernel, ceni_product_args *product,
+                          ceni_tensor_map *a, ceni_tensor_map *b, ceni_tensor_map *d) {
+    /* Of a pair, each brings a half of the columns. */
+    uint32_t halves = kernel->tile[0] / CENI_WGMMA_ROWS;
+    cen_status status =
+        task->is_conv ? CEN_OK : map_matrix(device, product, true, CENI_WGMMA_ROWS, a);
+    status = status ? status : map_matrix(device, product, false, kernel->tile[1] / halves, b);
+    if (!status && maps_result(task, kernel) && leaves_in_boxes(product)) {
+        product->wide |= CENI_WIDE_BOXES;
+        status = map_result(device, product, d);
+    }
+    return status;
+}
+
 static cen_status launch(cen_device *device, const ceni_product_task *task,
                          const cen_product_kernel *kernel, cen_stream stream) {
     const cen_launch shape = {
@@ -299,19 +351,16 @@ static cen_status launch(cen_device *device, const ceni_product_task *task,
     ceni_product_args product = task->conv.product;
     ceni_conv_args conv = task->conv;
     ceni_codec_job weight = task->weight;
-    ceni_tensor_map a, b;
-    void *of_product[] = {&product, &a, &b}, *of_conv[] = {&conv, &b},
+    ceni_tensor_map a, b, d = {{0}};
+    void *of_product[] = {&product, &a, &b, &d}, *of_conv[] = {&conv, &b},
          *of_coded[] = {&product, &weight};
     void **args = task->is_conv ? of_conv : task->is_coded ? of_coded : of_product;
-    size_t count = task->is_coded ? 2 : !mapped(kernel) ? 1 : task->is_conv ? 2 : 3;
-    cen_status status = CEN_OK;
-    if (mapped(kernel)) {
-        status = task->is_conv ? CEN_OK : map_matrix(device, &product, true, CENI_WGMMA_ROWS, &a);
-        /* Of a pair, each brings a half of the columns. */
-        uint32_t halves = kernel->tile[0] / CENI_WGMMA_ROWS;
-        status =
-            status ? status : map_matrix(device, &product, false, kernel->tile[1] / halves, &b);
-    }
+    size_t count = task->is_coded || (mapped(kernel) && task->is_conv) ? 2
+                   : !mapped(kernel)                                   ? 1
+                                                                       : 3;
+    count += maps_result(task, kernel);
+    cen_status status =
+        mapped(kernel) ? map_all(device, task, kernel, &product, &a, &b, &d) : CEN_OK;
     return status ? status : cen_kernel_launch(device, kernel->name, &shape, args, count, stream);
 }
 
