@@ -382,10 +382,10 @@ def conv(bench):
 
 
 def tiles(bench):
-    """Which tile a convolution is to have: those of 3 x 3, by each kernel."""
+    """Which tile a convolution is to have: all but the first layer's, by each kernel."""
     bench.torch.backends.cudnn.benchmark = True
     for layer in RESNET:
-        if layer[2] == 3:
+        if layer[0] >= 64:
             conv_case(bench, layer, "bf16", each=True)
 
 

@@ -160,12 +160,6 @@ static cen_status make_product(const cen_conv *c, const parts *t, ceni_product_a
     return CEN_OK;
 }
 
-/* One tap, at each pixel: a plain product of pixels and channels, which needs no gathering. */
-static bool is_plain(const cen_conv *c) {
-    return c->filter_height == 1 && c->filter_width == 1 && or_one(c->stride[0]) == 1 &&
-           or_one(c->stride[1]) == 1 && !c->padding[0] && !c->padding[1];
-}
-
 static cen_status make_task(const cen_conv *c, ceni_product_task *task) {
     parts t;
     cen_status status = check_size(c);
@@ -173,7 +167,7 @@ static cen_status make_task(const cen_conv *c, ceni_product_task *task) {
     if (status) {
         return status;
     }
-    *task = (ceni_product_task){.is_conv = !is_plain(c), .kernel = c->kernel};
+    *task = (ceni_product_task){.is_conv = true, .kernel = c->kernel};
     task->conv = (ceni_conv_args){
         .images = c->images,
         .height = c->height,

@@ -107,7 +107,7 @@ enum { CHOICES = 3, BOXES = 4 };
  * it is seen to be faster: less than 100 would have it taken. */
 typedef struct wgmma_kernel {
     uint32_t cols, blocks, cost, stages, shared;
-    const char *const *names[2]; /* of FP16 and BF16, by layout; one name of convolutions */
+    const char *const *names[2]; /* of FP16 and BF16, by layout; of convolutions only as they lie */
 } wgmma_kernel;
 
 /* Kernels that decode B by the rows of their tiles. */
@@ -116,14 +116,15 @@ typedef struct coded_kernel {
     const char *const *names[2]; /* of FP16 and BF16, by layout */
 } coded_kernel;
 
-/* Stages and shared bytes of those that have the usual ones of their columns. */
-#define USUAL(cols) CENI_WGMMA_STAGES(cols), CENI_WGMMA_SHARED(cols)
+/* Stages and shared bytes by columns; the latter of kernels that take a map of D. */
+#define USUAL(cols)      CENI_WGMMA_STAGES(cols), CENI_WGMMA_SHARED(cols)
+#define WITH_BOXES(cols) CENI_WGMMA_STAGES(cols), CENI_WGMMA_OUT_SHARED(cols)
 #define NAMES(base)                                                                                \
     { LAYOUTS(base "_fp16"), LAYOUTS(base "_bf16") }
 static const wgmma_kernel products[CHOICES] = {
-    {256, 1, 100, USUAL(256), NAMES("cen_product_wgmma")},
+    {256, 1, 100, WITH_BOXES(256), NAMES("cen_product_wgmma")},
     {128, 1, 110, USUAL(128), NAMES("cen_product_wgmma128")},
-    {256, 2, 1000, USUAL(256), NAMES("cen_product_wgmma_pair")},
+    {256, 2, 1000, WITH_BOXES(256), NAMES("cen_product_wgmma_pair")},
 };
 static const coded_kernel coded_products[CHOICES] = {
     {CENI_SIMT_TILE, NAMES("cen_product_coded")},
@@ -133,8 +134,8 @@ static const coded_kernel coded_products[CHOICES] = {
 #undef NAMES
 #define NAMES(base)                                                                                \
     {                                                                                              \
-        (const char *const[1]){base "_fp16"}, (const char *const[1]) {                             \
-            base "_bf16"                                                                           \
+        (const char *const[2]){NULL, base "_fp16"}, (const char *const[2]) {                       \
+            NULL, base "_bf16"                                                                     \
         }                                                                                          \
     }
 static const wgmma_kernel gathered[CHOICES] = {
@@ -144,13 +145,14 @@ static const wgmma_kernel gathered[CHOICES] = {
 };
 /* Of 64 columns, the tensor cores wait for shared memory, less where filters are not brought. */
 static const wgmma_kernel boxes[BOXES] = {
-    {256, 1, 100, USUAL(256), NAMES("cen_conv_boxes256")},
-    {128, 1, 105, USUAL(128), NAMES("cen_conv_boxes128")},
-    {64, 1, 150, USUAL(64), NAMES("cen_conv_boxes64")},
+    {256, 1, 100, WITH_BOXES(256), NAMES("cen_conv_boxes256")},
+    {128, 1, 105, WITH_BOXES(128), NAMES("cen_conv_boxes128")},
+    {64, 1, 150, WITH_BOXES(64), NAMES("cen_conv_boxes64")},
     {CENI_HELD_COLS, 1, 120, CENI_HELD_STAGES, CENI_HELD_SHARED, NAMES("cen_conv_held64")},
 };
 #undef NAMES
 #undef USUAL
+#undef WITH_BOXES
 
 /* The first `count` choices from the least time on, of equals the first. */
 static void order_by(const uint64_t times[], uint32_t count, uint32_t order[]) {
@@ -188,20 +190,29 @@ static void add_wgmma(const cen_device *device, list *l, const wgmma_kernel *ker
     }
 }
 
-/* The first `count` of a kind. */
-static void add_all_wgmma(const cen_device *device, list *l, const wgmma_kernel *all,
-                          uint32_t count, bool is_conv) {
-    const ceni_product_args *p = l->args;
-    uint32_t order[BOXES];
-    uint64_t times[BOXES];
+/* Kernels among which time decides. */
+typedef struct choices {
+    const wgmma_kernel *kernels[CHOICES + BOXES];
+    uint32_t count;
+} choices;
+
+static void offer(choices *c, const wgmma_kernel *kernels, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
-        times[i] = wgmma_time(device, p, &all[i]);
+        c->kernels[c->count++] = &kernels[i];
     }
-    order_by(times, count, order);
-    for (uint32_t i = 0; i < count; i++) {
-        const wgmma_kernel *kernel = &all[order[i]];
-        const char *const *names = kernel->names[p->input == CEN_BF16];
-        add_wgmma(device, l, kernel, is_conv ? names[0] : layout(p, names));
+}
+
+static void add_choices(const cen_device *device, list *l, const choices *c) {
+    const ceni_product_args *p = l->args;
+    uint32_t order[CHOICES + BOXES];
+    uint64_t times[CHOICES + BOXES];
+    for (uint32_t i = 0; i < c->count; i++) {
+        times[i] = wgmma_time(device, p, c->kernels[i]);
+    }
+    order_by(times, c->count, order);
+    for (uint32_t i = 0; i < c->count; i++) {
+        const wgmma_kernel *kernel = c->kernels[order[i]];
+        add_wgmma(device, l, kernel, layout(p, kernel->names[p->input == CEN_BF16]));
     }
 }
 
@@ -209,15 +220,21 @@ static bool takes_maps(const cen_device *device, const ceni_product_args *p) {
     return device->compute_capability == 90 && device->backend->tensor_map && mappable(p);
 }
 
-static void add_half(const cen_device *device, list *l) {
+static void add_product_mma(list *l) {
     const ceni_product_args *p = l->args;
-    if (takes_maps(device, p)) {
-        add_all_wgmma(device, l, products, CHOICES, false);
-    }
     add_mma(l,
             p->input == CEN_BF16 ? layout(p, LAYOUTS("cen_product_mma_bf16"))
                                  : layout(p, LAYOUTS("cen_product_mma_fp16")),
             2);
+}
+
+static void add_half(const cen_device *device, list *l) {
+    choices c = {.count = 0};
+    if (takes_maps(device, l->args)) {
+        offer(&c, products, CHOICES);
+    }
+    add_choices(device, l, &c);
+    add_product_mma(l);
 }
 
 /* Rounds of all multiprocessors, times what a thread does in one: decoding a column is taken
@@ -275,24 +292,47 @@ static bool boxes_fit(const cen_device *device, const ceni_conv_args *c) {
            side_walks(c->width, c->filter_width, c->stride_x, c->dilation_x, c->pad_x);
 }
 
-static void add_wgmma_conv(const cen_device *device, list *l, const ceni_conv_args *c) {
-    const ceni_product_args *p = l->args;
+static void offer_boxes(const cen_device *device, const ceni_conv_args *c, choices *all) {
+    const ceni_product_args *p = &c->product;
     bool held = p->n <= CENI_HELD_COLS && p->k <= CENI_HELD_STEPS * CENI_WGMMA_DEPTH;
     if (takes_maps(device, p) && boxes_fit(device, c)) {
-        add_all_wgmma(device, l, boxes, held ? BOXES : BOXES - 1, true);
-    }
-    if (takes_maps(device, p)) {
-        add_all_wgmma(device, l, gathered, CHOICES, true);
+        offer(all, boxes, held ? BOXES : BOXES - 1);
     }
 }
 
+/* One tap, at each pixel: a plain product of pixels and channels. */
+static bool is_plain(const ceni_conv_args *c) {
+    return c->filter_height == 1 && c->filter_width == 1 && c->stride_y == 1 && c->stride_x == 1 &&
+           !c->pad_y && !c->pad_x;
+}
+
+static void add_plain_conv(const cen_device *device, list *l, const ceni_conv_args *c) {
+    choices all = {.count = 0};
+    if (l->args->input == CEN_FP32) {
+        add_fp32(l);
+        return;
+    }
+    if (takes_maps(device, l->args)) {
+        offer(&all, products, CHOICES);
+    }
+    offer_boxes(device, c, &all);
+    add_choices(device, l, &all);
+    add_product_mma(l);
+}
+
 static void add_conv(const cen_device *device, list *l, const ceni_conv_args *c) {
+    choices in_boxes = {.count = 0}, by_threads = {.count = 0};
     uint8_t type = l->args->input;
     if (type == CEN_FP32) {
         add_all_fp32(device, l, true);
         return;
     }
-    add_wgmma_conv(device, l, c);
+    offer_boxes(device, c, &in_boxes);
+    if (takes_maps(device, l->args)) {
+        offer(&by_threads, gathered, CHOICES);
+    }
+    add_choices(device, l, &in_boxes);
+    add_choices(device, l, &by_threads);
     size_t before = l->count;
     add_mma(l, type == CEN_BF16 ? "cen_conv_mma_bf16" : "cen_conv_mma_fp16", 2);
     if (l->count > before) {
@@ -309,7 +349,7 @@ size_t ceni_product_plan(const cen_device *device, const ceni_product_task *task
     if (task->is_coded) {
         add_all_coded(device, &l);
     } else if (task->is_conv) {
-        add_conv(device, &l, &task->conv);
+        (is_plain(&task->conv) ? add_plain_conv : add_conv)(device, &l, &task->conv);
     } else if (l.args->input == CEN_FP32) {
         add_fp32(device, &l);
     } else if (l.args->input == CEN_INT8) {
@@ -384,30 +424,78 @@ static bool mapped(const cen_product_kernel *kernel) {
     return kernel->threads == CENI_WGMMA_THREADS;
 }
 
+static bool takes_conv(const ceni_kernel *entry) {
+    return entry->arg_sizes[0] == sizeof(ceni_conv_args);
+}
+
+static bool rows_of_16_bytes(cen_addr data, uint64_t stride) {
+    return data % 16 == 0 && stride % 8 == 0 && stride < UINT64_C(1) << 39;
+}
+
+/* Whether the copy engine can take D out, and the kernel has a way to finish what it then takes. */
+static bool leaves_in_boxes(const ceni_product_args *p) {
+    bool one = !p->residual || p->beta == 0;
+    return p->output == p->input && (p->wide & CENI_WIDE_D) && p->n % 8 == 0 && !p->row_scale &&
+           !p->col_scale && one && rows_of_16_bytes(p->d, p->d_stride) &&
+           (p->beta == 0 || rows_of_16_bytes(p->c, p->c_stride)) &&
+           (!p->residual || rows_of_16_bytes(p->residual, p->residual_stride));
+}
+
+static cen_status map_result(cen_device *device, const ceni_product_args *p, ceni_tensor_map *map) {
+    const ceni_tiled tiled = {
+        .data = p->d,
+        .stride = p->d_stride * 2,
+        .cols = p->n,
+        .rows = p->m,
+        .box_cols = 64,
+        .box_rows = CENI_WGMMA_OUT_ROWS,
+        .dtype = (cen_dtype)p->output,
+    };
+    return ceni_dev_tensor_map(device, &tiled, map);
+}
+
+/* What the kernel takes; of D only where it is to go out so, which `c` then says. */
+static cen_status map_all(cen_device *device, const ceni_kernel *entry, uint32_t cols,
+                          ceni_conv_args *c, ceni_tensor_map maps[3]) {
+    ceni_product_args *p = &c->product;
+    cen_status status = CEN_OK;
+    if (entry->arg_count > 2) {
+        status = takes_conv(entry) ? map_pixels(device, c, &maps[0])
+                                   : map_matrix(device, p, true, CENI_WGMMA_ROWS, &maps[0]);
+    }
+    status = status ? status : map_matrix(device, p, false, cols, &maps[1]);
+    if (!status && entry->arg_count > 3 && leaves_in_boxes(p)) {
+        p->wide |= CENI_WIDE_BOXES;
+        status = map_result(device, p, &maps[2]);
+    }
+    return status;
+}
+
+/* A product's or convolution's structure, and of mapped kernels maps of A, B and D: of B alone
+ * where the kernel gathers, and not of D where it has no way to take it out so. */
 static cen_status launch(cen_device *device, const ceni_product_task *task,
                          const cen_product_kernel *kernel, cen_stream stream) {
     const cen_launch shape = {
         {kernel->blocks, 1, 1}, {kernel->threads, 1, 1}, kernel->shared_bytes};
-    ceni_product_args product = task->conv.product;
+    const ceni_kernel *entry = ceni_kernel_find(kernel->name);
     ceni_conv_args conv = task->conv;
     ceni_codec_job weight = task->weight;
-    ceni_tensor_map a, b;
-    size_t count = ceni_kernel_find(kernel->name)->arg_count;
-    bool gathers = task->is_conv && count == 2;
-    void *of_product[] = {&product, &a, &b}, *of_conv[] = {&conv, gathers ? &b : &a, &b},
-         *of_coded[] = {&product, &weight};
-    void **args = task->is_conv ? of_conv : task->is_coded ? of_coded : of_product;
+    ceni_tensor_map maps[3] = {0};
+    void *args[] = {takes_conv(entry) ? (void *)&conv : &conv.product, &maps[0], &maps[1],
+                    &maps[2]};
     cen_status status = CEN_OK;
-    if (mapped(kernel) && !gathers) {
-        status = task->is_conv ? map_pixels(device, &conv, &a)
-                               : map_matrix(device, &product, true, CENI_WGMMA_ROWS, &a);
+    if (task->is_coded) {
+        args[1] = &weight;
+    } else if (entry->arg_count == 2) {
+        args[1] = &maps[1];
     }
-    if (mapped(kernel) && !status) {
+    if (mapped(kernel)) {
         /* Of a pair, each brings a half of the columns. */
         uint32_t halves = kernel->tile[0] / CENI_WGMMA_ROWS;
-        status = map_matrix(device, &product, false, kernel->tile[1] / halves, &b);
+        status = map_all(device, entry, kernel->tile[1] / halves, &conv, maps);
     }
-    return status ? status : cen_kernel_launch(device, kernel->name, &shape, args, count, stream);
+    return status ? status
+                  : cen_kernel_launch(device, kernel->name, &shape, args, entry->arg_count, stream);
 }
 
 /* Kernels that need tensor maps are left out where the driver has none. */

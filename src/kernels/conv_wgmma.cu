@@ -13,8 +13,7 @@
 //
 // In machine code for other architectures the kernels do nothing: they are not launched there.
 
-#include <type_traits>
-
+#include "kernels/wgmma_finish.cuh"
 #include "kernels/wgmma_tiles.cuh"
 
 namespace product {
@@ -32,58 +31,49 @@ enum { TURN = 14 };
 
 // ---- A in boxes ----
 
-// Shared memory of a block that holds the filters, as addresses.
-struct held_layout {
+// Shared memory of a block, as addresses.
+template <int COLS, bool HELD> struct boxes_layout {
     enum {
-        STAGES = CENI_HELD_STAGES,
+        STAGES = HELD ? CENI_HELD_STAGES : CENI_WGMMA_STAGES(COLS),
         A_BYTES = CENI_WGMMA_ROWS * 128,
-        STAGE_BYTES = A_BYTES // that are filled anew each time
+        STAGE_BYTES = A_BYTES + (HELD ? 0 : COLS * 128),
+        HELD_BYTES = HELD ? CENI_HELD_STEPS * CENI_HELD_BYTES : 0
     };
-    uint32_t filters, stages, full, empty, held;
-    float *sums;
+    uint32_t filters, stages, out, full, empty, held;
+    float *sums; // where `out` is, for sums that leave otherwise
 
-    __device__ __forceinline__ explicit held_layout(unsigned char *shared) {
+    // Boxes begin at a multiple of 1 KiB, which the exchange of parts counts from.
+    __device__ __forceinline__ explicit boxes_layout(unsigned char *shared) {
         uint32_t own = shared_address(shared), skip = (1024 - own % 1024) % 1024;
         filters = own + skip;
-        stages = filters + CENI_HELD_STEPS * CENI_HELD_BYTES;
-        full = stages + STAGES * STAGE_BYTES + CENI_WGMMA_WARPS * CENI_STAGE_BYTES;
+        stages = filters + HELD_BYTES;
+        out = stages + STAGES * STAGE_BYTES;
+        full = out + CENI_WGMMA_OUT_BYTES;
         empty = full + STAGES * 8;
         held = empty + STAGES * 8;
-        sums = (float *)(shared + (stages - own) + STAGES * STAGE_BYTES);
+        sums = (float *)(shared + (out - own));
     }
 
     __device__ __forceinline__ uint32_t a(uint32_t stage) const {
         return stages + stage * STAGE_BYTES;
     }
+
+    __device__ __forceinline__ uint32_t b(uint32_t stage, uint32_t step) const {
+        return HELD ? filters + step * CENI_HELD_BYTES : a(stage) + A_BYTES;
+    }
 };
 
-__device__ __forceinline__ uint32_t filters_of(const held_layout &l, uint32_t stage,
-                                               uint32_t step) {
-    return l.filters + step * CENI_HELD_BYTES;
-}
-
-template <int COLS>
-__device__ __forceinline__ uint32_t filters_of(const layout<COLS> &l, uint32_t stage,
-                                               uint32_t step) {
-    return l.b(stage);
-}
-
-__device__ __forceinline__ void bring_filters(const held_layout &l, const tensor_map *map,
-                                              uint32_t steps) {
-    barrier_expect(l.held, steps * CENI_HELD_BYTES);
-    for (uint32_t t = 0; t < steps; t++) {
-        copy_box(l.filters + t * CENI_HELD_BYTES, map, t * CENI_WGMMA_DEPTH, 0, l.held);
-    }
-}
-
 // One thread.
-template <int COLS, bool HELD, typename Layout>
+template <int COLS, bool HELD>
 __device__ __forceinline__ void bring(const ceni_conv_args &c, const tensor_map *map_a,
-                                      const tensor_map *map_b, Layout l) {
+                                      const tensor_map *map_b, boxes_layout<COLS, HELD> l) {
     uint32_t steps = tiles_of(c.product.k, CENI_WGMMA_DEPTH), pixels = c.out_height * c.out_width;
-    ring<Layout::STAGES> at;
-    if constexpr (HELD) {
-        bring_filters(l, map_b, steps);
+    ring<boxes_layout<COLS, HELD>::STAGES> at;
+    if (HELD) {
+        barrier_expect(l.held, steps * CENI_HELD_BYTES);
+        for (uint32_t t = 0; t < steps; t++) {
+            copy_box(l.b(0, t), map_b, t * CENI_WGMMA_DEPTH, 0, l.held);
+        }
     }
     for (walk<COLS, 1> w(c.product); w.more(); w.advance()) {
         place tile = w.here();
@@ -94,10 +84,10 @@ __device__ __forceinline__ void bring(const ceni_conv_args &c, const tensor_map 
         for (uint32_t t = 0; t < steps; t++, at.advance()) {
             uint32_t full = l.full + at.stage * 8;
             barrier_wait(l.empty + at.stage * 8, at.parity ^ 1); // at first, they are
-            barrier_expect(full, Layout::STAGE_BYTES);
+            barrier_expect(full, l.STAGE_BYTES);
             copy_pixels(l.a(at.stage), map_a, channel, x, y, image, right, down, full);
-            if constexpr (!HELD) {
-                copy_box(l.b(at.stage), map_b, t * CENI_WGMMA_DEPTH, tile.col * COLS, full);
+            if (!HELD) {
+                copy_box(l.b(at.stage, t), map_b, t * CENI_WGMMA_DEPTH, tile.col * COLS, full);
             }
             channel += CENI_WGMMA_DEPTH;
             if (channel == c.channels) {
@@ -122,33 +112,60 @@ __device__ __forceinline__ void give_turn(uint32_t to) {
     asm volatile("bar.arrive %0, 256;" ::"r"(TURN + to) : "memory");
 }
 
-// One warpgroup of the two makes every other tile of the block, all 128 rows of it.
-template <typename T, int COLS, typename Layout>
-__device__ __forceinline__ void consume_in_turn(const args &p, Layout l, uint32_t group) {
-    uint32_t steps = tiles_of(p.k, CENI_WGMMA_DEPTH);
-    float *stage = l.sums + (group * 4 + threadIdx.x / 32 % 4) * (CENI_STAGE_BYTES / 4);
-    float sums[2][COLS / 2];
+// Sums of 64 rows, of which a warp has 16: in boxes or as elements.
+template <bool BF16, int COLS, typename Layout>
+__device__ __forceinline__ void finish_conv(const args &p, float (&sums)[COLS / 2],
+                                            const tensor_map *map_d, Layout l, place tile,
+                                            uint32_t half) {
+    uint32_t warp = threadIdx.x / 32 - 4; // of those that multiply
+    if (p.wide & CENI_WIDE_BOXES) {
+        uint32_t row = tile.row * CENI_WGMMA_ROWS + half * 64 + warp % 4 * 16;
+        uint32_t col = tile.col * COLS;
+        addend more(p);
+        if (more.any()) {
+            more.load(p, row, col);
+        }
+        // Where there is one box, the halves use the warp's two in turn, as boxes otherwise do.
+        uint32_t box = warp * 2 + (COLS == OUT_COLS ? half : 0);
+        finish_boxes<BF16, COLS>(p, sums, more, l.out + box * OUT_BYTES, map_d, row, col);
+    } else {
+        finish_wgmma<COLS>(p, sums, l.sums + warp * (CENI_STAGE_BYTES / 4), tile, half);
+    }
+}
+
+// One warpgroup of the two, by its number: 64 rows of each tile, or, in turn, all rows of every
+// other.
+template <typename T, bool BF16, int COLS, bool IN_TURN, typename Layout>
+__device__ __forceinline__ void consume_boxes(const args &p, const tensor_map *map_d, Layout l,
+                                              uint32_t group) {
+    constexpr uint32_t halves = IN_TURN ? 2 : 1;
+    uint32_t steps = tiles_of(p.k, CENI_WGMMA_DEPTH), own = IN_TURN ? 0 : group;
+    float sums[halves][COLS / 2];
     ring<Layout::STAGES> at;
     walk<COLS, 1> w(p);
-    if (group) {
+    if (IN_TURN && group) {
         w.advance();
         at.skip(steps);
     }
-    for (; w.more(); w.advance(), w.advance(), at.skip(steps)) {
+    while (w.more()) {
+        place tile = w.here();
         uint32_t before = 0;
-        if (w.id >= gridDim.x) { // not the block's first
+        if (IN_TURN && w.id >= gridDim.x) { // not the block's first
             await_turn(group);
         }
         for (uint32_t t = 0; t < steps; t++, at.advance()) {
             barrier_wait(l.full + at.stage * 8, at.parity);
-            uint64_t upper = describe<true>(l.a(at.stage)), lower = upper + BOX_BYTES / 16;
-            uint64_t b = describe<true>(filters_of(l, at.stage, t));
+            uint64_t a = describe<true>(l.a(at.stage) + own * BOX_BYTES);
+            uint64_t b = describe<true>(l.b(at.stage, t));
             wgmma_begin();
 #pragma unroll
             for (uint32_t k = 0; k < CENI_WGMMA_DEPTH / 16; k++) {
                 const uint32_t further = k * step_16<true>();
-                wgmma<0, 0>(T(), sums[0], upper + further, b + further, t + k);
-                wgmma<0, 0>(T(), sums[1], lower + further, b + further, t + k);
+#pragma unroll
+                for (uint32_t i = 0; i < halves; i++) {
+                    wgmma<0, 0>(T(), sums[i], a + i * (BOX_BYTES / 16) + further, b + further,
+                                t + k);
+                }
             }
             wgmma_commit();
             wgmma_wait<1>(); // the stage before has been read
@@ -157,31 +174,37 @@ __device__ __forceinline__ void consume_in_turn(const args &p, Layout l, uint32_
             }
             before = at.stage;
         }
-        if (w.id + gridDim.x < w.rows * w.cols) { // the block has another
+        w.advance();
+        if (IN_TURN && w.more()) { // which is the other's
             give_turn(group ^ 1);
         }
         wgmma_wait<0>();
         release<1>(l.empty + before * 8, 0);
 #pragma unroll
-        for (uint32_t i = 0; i < 2; i++) {
-            finish_wgmma<COLS>(p, sums[i], stage, w.here(), i);
+        for (uint32_t i = 0; i < halves; i++) {
+            finish_conv<BF16, COLS>(p, sums[i], map_d, l, tile, own + i);
         }
+        if (IN_TURN) {
+            w.advance();
+            at.skip(steps);
+        }
+    }
+    if (threadIdx.x % 32 == 0) {
+        boxes_wait<0>(); // shared memory stays until then
     }
 }
 
-template <typename T, int COLS, bool HELD>
+template <typename T, bool BF16, int COLS, bool HELD>
 __device__ __forceinline__ void conv_boxes(const ceni_conv_args &c, const tensor_map *map_a,
-                                           const tensor_map *map_b) {
+                                           const tensor_map *map_b, const tensor_map *map_d) {
     extern __shared__ __align__(1024) unsigned char dynamic[];
-    constexpr bool together = COLS == 256;
-    std::conditional_t<HELD, held_layout, layout<COLS>> l(dynamic);
+    constexpr bool in_turn = COLS < 256;
+    boxes_layout<COLS, HELD> l(dynamic);
     uint32_t group = threadIdx.x / 128;
-    if constexpr (HELD) {
-        if (threadIdx.x == 0) {
-            barrier_init(l.held, 1);
-        }
+    if (HELD && threadIdx.x == 0) {
+        barrier_init(l.held, 1);
     }
-    begin_barriers(l, 1, together ? CENI_WGMMA_WARPS : CENI_WGMMA_WARPS / 2);
+    begin_barriers(l, 1, in_turn ? CENI_WGMMA_WARPS / 2 : CENI_WGMMA_WARPS);
     if (group == 0) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)BRINGER_REGISTERS));
         if (threadIdx.x == 0) {
@@ -189,14 +212,10 @@ __device__ __forceinline__ void conv_boxes(const ceni_conv_args &c, const tensor
         }
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)BROUGHT_REGISTERS));
-        if constexpr (together) {
-            consume<T, COLS, 1, true, true>(c.product, l, group - 1);
-        } else {
-            if constexpr (HELD) {
-                barrier_wait(l.held, 0);
-            }
-            consume_in_turn<T, COLS>(c.product, l, group - 1);
+        if (HELD) {
+            barrier_wait(l.held, 0);
         }
+        consume_boxes<T, BF16, COLS, in_turn>(c.product, map_d, l, group - 1);
     }
 }
 
@@ -291,11 +310,11 @@ __device__ __forceinline__ void conv_wgmma(const ceni_conv_args &c, const tensor
 }
 
 #define CENI_RUN(type, cols) product::conv_wgmma<product::wgmma_##type, cols>(c, &b)
-#define CENI_BOXES(type, cols, held)                                                               \
-    product::conv_boxes<product::wgmma_##type, cols, held>(c, &a, &b)
+#define CENI_BOXES(type, bf16, cols, held)                                                         \
+    product::conv_boxes<product::wgmma_##type, bf16, cols, held>(c, &a, &b, &d)
 #else
-#define CENI_RUN(type, cols)
-#define CENI_BOXES(type, cols, held)
+#define CENI_RUN(...)
+#define CENI_BOXES(...)
 #endif
 
 } // namespace product
@@ -312,20 +331,21 @@ CENI_CONV_WGMMA(128, bf16)
 CENI_CONV_WGMMA(128, fp16)
 CENI_CONV_WGMMA(64, bf16)
 CENI_CONV_WGMMA(64, fp16)
-#define CENI_CONV_BOXES(name, type, cols, held)                                                    \
+#define CENI_MAP(name) const __grid_constant__ product::tensor_map name
+#define CENI_CONV_BOXES(name, cols, held, type, bf16)                                              \
     extern "C" __global__ void __launch_bounds__(CENI_WGMMA_THREADS, 1) cen_conv_##name##_##type(  \
-        const __grid_constant__ ceni_conv_args c, const __grid_constant__ product::tensor_map a,   \
-        const __grid_constant__ product::tensor_map b) {                                           \
-        CENI_BOXES(type, cols, held);                                                              \
+        const __grid_constant__ ceni_conv_args c, CENI_MAP(a), CENI_MAP(b), CENI_MAP(d)) {         \
+        CENI_BOXES(type, bf16, cols, held);                                                        \
     }
-CENI_CONV_BOXES(boxes256, bf16, 256, false)
-CENI_CONV_BOXES(boxes256, fp16, 256, false)
-CENI_CONV_BOXES(boxes128, bf16, 128, false)
-CENI_CONV_BOXES(boxes128, fp16, 128, false)
-CENI_CONV_BOXES(boxes64, bf16, 64, false)
-CENI_CONV_BOXES(boxes64, fp16, 64, false)
-CENI_CONV_BOXES(held64, bf16, CENI_HELD_COLS, true)
-CENI_CONV_BOXES(held64, fp16, CENI_HELD_COLS, true)
+#define CENI_BOTH(...)                                                                             \
+    CENI_CONV_BOXES(__VA_ARGS__, bf16, true)                                                       \
+    CENI_CONV_BOXES(__VA_ARGS__, fp16, false)
+CENI_BOTH(boxes256, 256, false)
+CENI_BOTH(boxes128, 128, false)
+CENI_BOTH(boxes64, 64, false)
+CENI_BOTH(held64, CENI_HELD_COLS, true)
+#undef CENI_BOTH
+#undef CENI_MAP
 #undef CENI_CONV_BOXES
 #undef CENI_CONV_WGMMA
 #undef CENI_BOXES

@@ -4,8 +4,10 @@
  *         FP32, any transposition: the lower rungs of the ladder in docs/products.md
  *     cen_product_fp32_LL, cen_product_fp32_64_LL (ceni_product_args)
  *     cen_product_mma_TT_LL(ceni_product_args), cen_product_mma_int8(ceni_product_args)
- *     cen_product_wgmma_TT_LL, cen_product_wgmma128_TT_LL, cen_product_wgmma_pair_TT_LL
- *         (ceni_product_args, map of A, map of B): only machine code for sm_90a does anything
+ *     cen_product_wgmma_TT_LL, cen_product_wgmma_pair_TT_LL
+ *         (ceni_product_args, map of A, map of B, map of D, which CENI_WIDE_BOXES is about)
+ *     cen_product_wgmma128_TT_LL (ceni_product_args, map of A, map of B)
+ *         of these and the other wgmma, only machine code for sm_90a does anything
  *     cen_product_coded_TT_LL, cen_product_coded64_TT_LL, cen_product_coded16_TT_LL
  *         (ceni_product_args, ceni_codec_job)
  *     cen_conv_fp32, cen_conv_fp32_64, cen_conv_mma_TT (ceni_conv_args)
@@ -25,8 +27,8 @@
 #include "kernels/table.h"
 
 /* What `wide` allows: accesses of 16 bytes to A and to B, of 4 elements to all that is added to,
- * scales or takes the result. */
-enum { CENI_WIDE_A = 1, CENI_WIDE_B = 2, CENI_WIDE_D = 4 };
+ * scales or takes the result; and that the copy engine takes D to memory, box by box. */
+enum { CENI_WIDE_A = 1, CENI_WIDE_B = 2, CENI_WIDE_D = 4, CENI_WIDE_BOXES = 8 };
 
 /* `activation` */
 enum { CENI_ACT_NONE = 0, CENI_ACT_RELU = 1, CENI_ACT_GELU = 2, CENI_ACT_GELU_TANH = 3 };
@@ -110,15 +112,23 @@ enum { CENI_CODED_RUN = 16, CENI_CODED_RUN_BYTES = 24 };
     (1024 + CENI_WGMMA_STAGES(cols) * (CENI_WGMMA_STAGE_BYTES(cols) + 16) +                        \
      CENI_WGMMA_WARPS * CENI_STAGE_BYTES)
 
+/* Kernels that take a map of D may have the copy engine take D out: each warp has two boxes, which
+ * are larger than its stage. Of products those do with so many columns. Rows of a box, of 128 bytes
+ * each, and shared bytes. */
+enum { CENI_WGMMA_OUT_COLS = 256, CENI_WGMMA_OUT_ROWS = 16 };
+#define CENI_WGMMA_OUT_BYTES (CENI_WGMMA_WARPS * 2 * CENI_WGMMA_OUT_ROWS * 128)
+#define CENI_WGMMA_OUT_SHARED(cols)                                                                \
+    (1024 + CENI_WGMMA_STAGES(cols) * (CENI_WGMMA_STAGE_BYTES(cols) + 16) + CENI_WGMMA_OUT_BYTES)
+
 /* cen_conv_held64: filters, and steps of the sum, that it keeps; its stages are of A alone. */
 enum {
     CENI_HELD_COLS = 64,
     CENI_HELD_STEPS = 9,
-    CENI_HELD_STAGES = 8,
+    CENI_HELD_STAGES = 7,
     CENI_HELD_BYTES = CENI_HELD_COLS * CENI_WGMMA_DEPTH * 2, /* of a step */
     CENI_HELD_SHARED = 1024 + CENI_HELD_STEPS * CENI_HELD_BYTES +
                        CENI_HELD_STAGES * (CENI_WGMMA_ROWS * CENI_WGMMA_DEPTH * 2 + 16) +
-                       CENI_WGMMA_WARPS * CENI_STAGE_BYTES + 8
+                       CENI_WGMMA_OUT_BYTES + 8
 };
 
 void ceni_twin_product(const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes,

@@ -27,6 +27,9 @@
 #define PRODUCT(name)           ONE(name, ceni_product_args, product, product)
 #define MAPPED(name)                                                                               \
     {name, 3, SIZES(sizeof(ceni_product_args), 128, 128), ceni_twin_product, ceni_ranges_product},
+#define MAPPED_OUT(name)                                                                           \
+    {name, 4, SIZES(sizeof(ceni_product_args), 128, 128, 128), ceni_twin_product,                  \
+     ceni_ranges_product},
 #define LAYOUTS(ROW, name)      ROW(name "_nn") ROW(name "_nt") ROW(name "_tn") ROW(name "_tt")
 #define CODED(name)                                                                                \
     {name, 2, SIZES(sizeof(ceni_product_args), sizeof(ceni_codec_job)), ceni_twin_coded,           \
@@ -35,7 +38,7 @@
 #define CONV_MAPPED(name)                                                                          \
     {name, 2, SIZES(sizeof(ceni_conv_args), 128), ceni_twin_conv, ceni_ranges_conv},
 #define CONV_BOXES(name)                                                                           \
-    {name, 3, SIZES(sizeof(ceni_conv_args), 128, 128), ceni_twin_conv, ceni_ranges_conv},
+    {name, 4, SIZES(sizeof(ceni_conv_args), 128, 128, 128), ceni_twin_conv, ceni_ranges_conv},
 #define MAP(name)               ONE("cen_map_" name, ceni_map, map, map)
 #define MAP_FIXED(n, ...)       MAP(#n "_fp32") MAP(#n "_fp16") MAP(#n "_bf16")
 #define MAP_CAST(from, to, ...) MAP(#from "_to_" #to)
@@ -76,12 +79,12 @@ const ceni_kernel ceni_kernels[] = {
     LAYOUTS(PRODUCT, "cen_product_mma_bf16")
     LAYOUTS(PRODUCT, "cen_product_mma_fp16")
     PRODUCT("cen_product_mma_int8")
-    LAYOUTS(MAPPED, "cen_product_wgmma_bf16")
-    LAYOUTS(MAPPED, "cen_product_wgmma_fp16")
+    LAYOUTS(MAPPED_OUT, "cen_product_wgmma_bf16")
+    LAYOUTS(MAPPED_OUT, "cen_product_wgmma_fp16")
     LAYOUTS(MAPPED, "cen_product_wgmma128_bf16")
     LAYOUTS(MAPPED, "cen_product_wgmma128_fp16")
-    LAYOUTS(MAPPED, "cen_product_wgmma_pair_bf16")
-    LAYOUTS(MAPPED, "cen_product_wgmma_pair_fp16")
+    LAYOUTS(MAPPED_OUT, "cen_product_wgmma_pair_bf16")
+    LAYOUTS(MAPPED_OUT, "cen_product_wgmma_pair_fp16")
     LAYOUTS(CODED, "cen_product_coded_bf16")
     LAYOUTS(CODED, "cen_product_coded_fp16")
     LAYOUTS(CODED, "cen_product_coded64_bf16")

@@ -50,12 +50,13 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
     } while (!done);
 }
 
-// The same barrier of the pair's other block.
+// The same barrier of the pair's other block. It says that something has been read, so that nothing
+// written before has to be seen there, which a wider scope would wait for.
 __device__ __forceinline__ void barrier_arrive_other(uint32_t barrier, uint32_t other) {
     asm volatile("{\n"
                  ".reg .b32 remote;\n"
                  "mapa.shared::cluster.u32 remote, %0, %1;\n"
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
                  "}" ::"r"(barrier),
                  "r"(other)
                  : "memory");
@@ -102,6 +103,56 @@ __device__ __forceinline__ void copy_pixels(uint32_t to, const tensor_map *map, 
                  : "memory");
 }
 
+// A box goes out, 16 rows of 128 bytes as they are brought in; what lies outside of the matrix is
+// left. The thread's boxes of one commit are a group.
+__device__ __forceinline__ void store_box(const tensor_map *map, uint32_t from, uint32_t col,
+                                          uint32_t row) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
+            map),
+        "r"(col), "r"(row), "r"(from)
+        : "memory");
+}
+
+__device__ __forceinline__ void boxes_commit() {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Waits until shared memory has been read for all but the last N groups of this thread.
+template <int N> __device__ __forceinline__ void boxes_wait() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
+}
+
+// Four matrices of 8 rows of 16 bytes, whose addresses are each eight lanes' in turn. A lane has of
+// each two halves of row lane / 4, from column lane % 4 * 2 on.
+__device__ __forceinline__ void store_matrices(uint32_t at, const uint32_t (&v)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
+                 "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+                 : "memory");
+}
+
+__device__ __forceinline__ void load_matrices(uint32_t at, uint32_t (&v)[4]) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_shared_16(uint32_t at, uint4 v) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z),
+                 "r"(v.w)
+                 : "memory");
+}
+
+// The line of an address on its way, near or to L2 alone.
+__device__ __forceinline__ void prefetch_near(uint64_t at) {
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(at));
+}
+
+__device__ __forceinline__ void prefetch_far(uint64_t at) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+
 // How wgmma finds an operand: its address, and strides in units of 16 bytes. Along the sum: 8 rows
 // are 1 KiB. Across it: 8 steps are 1 KiB, and the next 64 rows or columns are the next box.
 template <bool ALONG> __device__ __forceinline__ uint64_t describe(uint32_t shared) {
@@ -112,6 +163,15 @@ template <bool ALONG> __device__ __forceinline__ uint64_t describe(uint32_t shar
 // What is added to a description to go 16 steps further.
 template <bool ALONG> __device__ constexpr uint32_t step_16() {
     return (ALONG ? 16 * 2 : 16 * 128) / 16;
+}
+
+// The second of two warpgroups waits until the first has said that it may go on, each time once.
+__device__ __forceinline__ void group_goes_on() {
+    asm volatile("barrier.cta.arrive.aligned 2, 256;" ::: "memory");
+}
+
+__device__ __forceinline__ void group_waits() {
+    asm volatile("barrier.cta.sync.aligned 2, 256;" ::: "memory");
 }
 
 struct wgmma_bf16 {};

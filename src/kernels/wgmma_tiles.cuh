@@ -118,6 +118,45 @@ template <int BLOCKS> __device__ __forceinline__ void release(uint32_t empty, ui
     }
 }
 
+// A warpgroup's sums of a tile, of the two the group-th. Then the last of them are under way, and
+// the stage that they read, which is given back, is to be released.
+//
+// With LEAD, the second warpgroup begins a tile when the first has so many steps of it under way:
+// either multiplies alone while the other finishes. There are more steps than stages then, so that
+// the first cannot begin a tile before the second has begun the one before.
+template <typename T, int COLS, int BLOCKS, bool A_ALONG, bool B_ALONG, uint32_t LEAD>
+__device__ __forceinline__ uint32_t multiply(layout<COLS> l, ring<layout<COLS>::STAGES> &at,
+                                             uint32_t steps, uint32_t rank, uint32_t group,
+                                             float (&sums)[COLS / 2]) {
+    uint32_t before = 0;
+    bool leads = LEAD && steps > layout<COLS>::STAGES;
+    if (leads && group) {
+        group_waits();
+    }
+    for (uint32_t t = 0; t < steps; t++, at.advance()) {
+        barrier_wait(l.full + at.stage * 8, at.parity);
+        // Either way, the 64 rows of this warpgroup begin 8 KiB after those of the other.
+        uint64_t a = describe<A_ALONG>(l.a(at.stage) + group * BOX_BYTES);
+        uint64_t b = describe<B_ALONG>(l.b(at.stage));
+        wgmma_begin();
+#pragma unroll
+        for (uint32_t k = 0; k < CENI_WGMMA_DEPTH / 16; k++) {
+            wgmma<!A_ALONG, !B_ALONG>(T(), sums, a + k * step_16<A_ALONG>(),
+                                      b + k * step_16<B_ALONG>(), t + k);
+        }
+        wgmma_commit();
+        wgmma_wait<1>(); // the stage before has been read
+        if (t) {
+            release<BLOCKS>(l.empty + before * 8, rank);
+        }
+        before = at.stage;
+        if (leads && !group && t + 1 == LEAD) {
+            group_goes_on();
+        }
+    }
+    return before;
+}
+
 // One warpgroup of the two, by its number.
 template <typename T, int COLS, int BLOCKS, bool A_ALONG, bool B_ALONG>
 __device__ __forceinline__ void consume(const args &p, layout<COLS> l, uint32_t group) {
@@ -126,27 +165,10 @@ __device__ __forceinline__ void consume(const args &p, layout<COLS> l, uint32_t 
     float sums[COLS / 2];
     ring<layout<COLS>::STAGES> at;
     for (walk<COLS, BLOCKS> w(p); w.more(); w.advance()) {
-        uint32_t before = 0;
-        for (uint32_t t = 0; t < steps; t++, at.advance()) {
-            barrier_wait(l.full + at.stage * 8, at.parity);
-            // Either way, the 64 rows of this warpgroup begin 8 KiB after those of the other.
-            uint64_t a = describe<A_ALONG>(l.a(at.stage) + group * BOX_BYTES);
-            uint64_t b = describe<B_ALONG>(l.b(at.stage));
-            wgmma_begin();
-#pragma unroll
-            for (uint32_t k = 0; k < CENI_WGMMA_DEPTH / 16; k++) {
-                wgmma<!A_ALONG, !B_ALONG>(T(), sums, a + k * step_16<A_ALONG>(),
-                                          b + k * step_16<B_ALONG>(), t + k);
-            }
-            wgmma_commit();
-            wgmma_wait<1>(); // the stage before has been read
-            if (t) {
-                release<BLOCKS>(l.empty + before * 8, w.rank);
-            }
-            before = at.stage;
-        }
+        uint32_t last =
+            multiply<T, COLS, BLOCKS, A_ALONG, B_ALONG, 0>(l, at, steps, w.rank, group, sums);
         wgmma_wait<0>();
-        release<BLOCKS>(l.empty + before * 8, w.rank);
+        release<BLOCKS>(l.empty + last * 8, w.rank);
         finish_wgmma<COLS>(p, sums, stage, w.here(), group);
     }
 }

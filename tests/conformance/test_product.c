@@ -128,10 +128,10 @@ static void tiles_of_fp32_fit_the_shape(void **state) {
 /* A device that copies boxes, on any backend: the fixture's own, which is told so. */
 static int maps_made;
 static cen_status maps_status;
-static ceni_tiled maps_seen[2];
+static ceni_tiled maps_seen[3];
 
 static cen_status make_no_map(cen_device *device, const ceni_tiled *tiled, ceni_tensor_map *map) {
-    maps_seen[maps_made++ & 1] = *tiled;
+    maps_seen[maps_made++ % 3] = *tiled;
     memset(map, 0, sizeof *map);
     return maps_status;
 }
@@ -218,28 +218,34 @@ static void without_tensor_maps_the_next_kernel_is_taken(void **state) {
     operands_free(&o);
 }
 
-/* Boxes run along rows as they lie: [rows, 64 columns] of what lies along the sum, else turned. */
-static void boxes_fit_the_layout(void **state) {
-    cen_device *d = fixture_of(state)->device;
+/* The maps that a kernel's launch makes, without it; how many. */
+static int maps_of(cen_device *d, const cen_product *p) {
     ceni_backend backend = *d->backend;
     const ceni_backend *own = d->backend;
     uint32_t capability = d->compute_capability;
-    arena a = arena_make(d);
-    trial t = plain_trial(40, 72, 24, 1);
-    t.extra[1] = 8;
-    operands o = operands_make(&a, &t);
-    cen_product p = product_of(&t, &o);
     backend.tensor_map = make_no_map;
     maps_made = 0;
     maps_status = CEN_OK;
     d->backend = &backend;
     d->compute_capability = 90;
-    ceni_dev_fault(d, CENI_OP_launch, 1, false); /* maps are made, nothing is launched */
-    cen_status status = cen_product_run(d, &p, 0);
+    ceni_dev_fault(d, CENI_OP_launch, 1, false);
+    cen_status status = cen_product_run(d, p, 0);
     d->backend = own;
     d->compute_capability = capability;
     assert_int_equal(status, CEN_ERR_DEVICE);
-    assert_int_equal(maps_made, 2);
+    return maps_made;
+}
+
+/* Boxes run along rows as they lie: [rows, 64 columns] of what lies along the sum, else turned. */
+static void boxes_fit_the_layout(void **state) {
+    cen_device *d = fixture_of(state)->device;
+    arena a = arena_make(d);
+    trial t = plain_trial(40, 72, 24, 1);
+    t.extra[1] = 8;
+    operands o = operands_make(&a, &t);
+    cen_product p = product_of(&t, &o);
+    p.kernel = "cen_product_wgmma_bf16_nn";
+    assert_int_equal(maps_of(d, &p), 3);
     assert_int_equal(maps_seen[0].data, o.a.matrix.data);
     assert_int_equal(maps_seen[0].cols, 24);
     assert_int_equal(maps_seen[0].rows, 40);
@@ -249,7 +255,38 @@ static void boxes_fit_the_layout(void **state) {
     assert_int_equal(maps_seen[1].rows, 24);
     assert_int_equal(maps_seen[1].stride, 160);
     assert_int_equal(maps_seen[1].box_rows, 64);
+    assert_int_equal(maps_seen[2].data, o.d.matrix.data);
+    assert_int_equal(maps_seen[2].cols, 72);
+    assert_int_equal(maps_seen[2].rows, 40);
+    assert_int_equal(maps_seen[2].stride, 144);
+    assert_int_equal(maps_seen[2].box_cols, 64);
+    assert_int_equal(maps_seen[2].box_rows, 16);
     operands_free(&o);
+}
+
+/* D leaves in boxes where it and what goes with it lie so, and no scale does; else by stores. */
+static void results_leave_in_boxes_where_they_can(void **state) {
+    cen_device *d = fixture_of(state)->device;
+    arena a = arena_make(d);
+    for (int which = 0; which < 8; which++) {
+        trial t = plain_trial(40, which == 1 ? 70 : 72, 24, which == 2 ? 3 : 1);
+        t.residual = which == 3 || which == 5;
+        t.beta = which == 4 || which == 5;
+        t.row_scale = which == 6;
+        t.extra[1] = which == 1 ? 2 : 0;
+        t.extra[3] = which == 1 ? 2 : 0;
+        t.offset[3] = which == 7 ? 4 : 0;
+        operands o = operands_make(&a, &t);
+        cen_product p = product_of(&t, &o);
+        p.kernel = "cen_product_wgmma_bf16_nn";
+        bool fits = which == 0 || which == 3 || which == 4;
+        assert_int_equal(maps_of(d, &p), fits ? 3 : 2);
+        if (fits) { /* not in the kernel of narrower tiles */
+            p.kernel = "cen_product_wgmma128_bf16_nn";
+            assert_int_equal(maps_of(d, &p), 2);
+        }
+        operands_free(&o);
+    }
 }
 
 typedef struct refusal {
@@ -361,6 +398,7 @@ static const struct CMUnitTest tests[] = {
     SUITE_TEST(tensor_maps_are_used_where_they_can_be),
     SUITE_TEST(without_tensor_maps_the_next_kernel_is_taken),
     SUITE_TEST(boxes_fit_the_layout),
+    SUITE_TEST(results_leave_in_boxes_where_they_can),
     SUITE_TEST(bad_products_are_refused),
     SUITE_TEST(whole_results_are_plain),
 };

@@ -27,6 +27,40 @@ static void combinations_of_large_ones_are_exact(void **state) {
     }
 }
 
+/* With what a result that leaves in boxes may have, where all lies at multiples of 16 bytes. */
+static trial boxed_trial(uint64_t m, uint64_t n, uint64_t k, int types) {
+    trial t = random_epilogue(m, n / 8 * 8, k, types);
+    t.row_scale = t.col_scale = false;
+    if (t.residual && t.beta != 0) {
+        t.residual = t.in_place;
+        t.beta = 0;
+        t.in_place = false;
+    }
+    uint64_t cols[2] = {t.transpose_a ? t.m : t.k, t.transpose_b ? t.k : t.n};
+    for (int i = 0; i < 5; i++) {
+        t.offset[i] = below(2) * 8;
+        t.extra[i] = below(2) * 8 + (i < 2 ? (8 - cols[i] % 8) % 8 : 0);
+    }
+    t.offset[5] = below(2) * 4;
+    return t;
+}
+
+/* Of one tile and of several for a block, with few steps of the sum and with more than stages. */
+static void results_in_boxes_are_exact(void **state) {
+    arena a = arena_make(((fixture *)*state)->device);
+    bool differ = kernels_differ(*state);
+    for (int round = 0; round < (differ ? 12 : 2); round++) {
+        for (int types = 1; types < 3; types++) {
+            trial t = boxed_trial(1 + below(400), 8 + below(600), 1 + below(900), types);
+            try_product(*state, &a, &t);
+        }
+    }
+    for (int round = 0; differ && round < 6; round++) {
+        trial t = boxed_trial(1544, 2824, round < 2 ? 200 : 700, 1 + round % 2);
+        try_product(*state, &a, &t);
+    }
+}
+
 /* With beta 0, C is not read: it may hold anything, or be no matrix. */
 static void without_beta_c_is_not_read(void **state) {
     cen_device *d = ((fixture *)*state)->device;
@@ -74,6 +108,35 @@ static void nan_stays_nan(void **state) {
     }
 }
 
+/* NaN in a column of B stays in it, by each kernel, whatever is computed of neighbours at once. */
+static void nan_stays_in_its_column(void **state) {
+    arena a = arena_make(((fixture *)*state)->device);
+    for (int activation = 0; activation < 4; activation++) {
+        trial t = plain_trial(130, 264, 72, 1);
+        t.activation = (cen_activation)activation;
+        operands o = operands_make(&a, &t);
+        put(&o.b, 3, 101, NAN);
+        suite_write(a.device, o.b.base, o.b.host, o.b.bytes);
+        cen_product p = product_of(&t, &o);
+        cen_product_kernel kernels[16];
+        size_t count = 0;
+        OK(cen_product_list(a.device, &p, kernels, 16, &count));
+        for (size_t i = 0; i < count; i++) {
+            p.kernel = kernels[i].name;
+            prepare_result(&a, &t, &o);
+            cen_status status = cen_product_run(a.device, &p, 0);
+            skip_without_kernels(status);
+            OK(status);
+            read_back(&a, &o.d, p.kernel);
+            for (uint64_t at = 0; at < t.m * t.n; at++) {
+                bool is = isnan(get(&o.d, at / t.n, at % t.n));
+                assert_int_equal(is, at % t.n == 101);
+            }
+        }
+        operands_free(&o);
+    }
+}
+
 /* What is too large for FP16 is infinite; sums of INT8 go round at 2^31 and not before. */
 static void large_values_end_as_they_should(void **state) {
     cen_device *d = ((fixture *)*state)->device;
@@ -111,6 +174,7 @@ static void large_values_end_as_they_should(void **state) {
 
 static const struct CMUnitTest tests[] = {
     SUITE_TEST(combinations_are_exact),          SUITE_TEST(combinations_of_large_ones_are_exact),
+    SUITE_TEST(results_in_boxes_are_exact),      SUITE_TEST(nan_stays_in_its_column),
     SUITE_TEST(without_beta_c_is_not_read),      SUITE_TEST(nan_stays_nan),
     SUITE_TEST(large_values_end_as_they_should),
 };

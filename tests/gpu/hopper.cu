@@ -1,12 +1,13 @@
 // What src/kernels/wgmma.cuh takes for granted of Hopper, each thing apart, so that one run says which
 // of them is wrong: how the copy engine lays boxes out, how wgmma finds operands, barriers of two
-// blocks, and registers that warpgroups give each other.
+// blocks, turns of warpgroups and registers that they give each other, and how boxes leave.
 //
 // usage: hopper [STEP...]: each step is a process that has 20 seconds. Exit status: 0 all are right,
 // 1 one is wrong or hung (which is named), 77 there is no GPU of compute capability 9.0.
 
 #include <cuda.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstdint>
 #include <cstring>
@@ -15,7 +16,7 @@
 #include <vector>
 
 #include "common.cuh"
-#include "kernels/wgmma.cuh"
+#include "kernels/wgmma_finish.cuh"
 
 using product::tensor_map;
 
@@ -79,9 +80,9 @@ static tensor_map need_map(CUresult result, const CUtensorMap &made) {
 }
 
 // As src/dev/cuda/kernel.c describes a matrix.
-static tensor_map map_of(const uint16_t *data, uint64_t rows, uint64_t cols, uint32_t box_rows) {
+static tensor_map map_of(const uint16_t *data, uint64_t rows, uint64_t cols, uint32_t box_rows, uint64_t stride = 0) {
     CUtensorMap made;
-    const cuuint64_t sizes[2] = {cols, rows}, strides[1] = {cols * 2};
+    const cuuint64_t sizes[2] = {cols, rows}, strides[1] = {(stride ? stride : cols) * 2};
     const cuuint32_t box[2] = {BOX_COLS, box_rows}, steps[2] = {1, 1};
     CUresult result = ((decltype(&cuTensorMapEncodeTiled))driver_function("cuTensorMapEncodeTiled"))(
         &made, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void *)data, sizes, strides, box, steps,
@@ -312,6 +313,78 @@ __global__ void __cluster_dims__(2, 1, 1) share_boxes(const __grid_constant__ te
 #endif
 }
 
+// A warp takes a box of `more` in whole rows, reads it as matrices, and sends it out with the value of
+// each place added, from two boxes in turn.
+__global__ void __launch_bounds__(32) send_boxes(const __grid_constant__ tensor_map map, const uint16_t *more,
+                                                 uint32_t cols, uint32_t boxes) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    uint32_t lane = threadIdx.x;
+    for (uint32_t i = 0; i < boxes; i++) {
+        uint32_t box = shared_address(dynamic) + i % 2 * OUT_BYTES;
+        if (lane == 0) {
+            boxes_wait<1>();
+        }
+        __syncwarp();
+        for (uint32_t part = lane; part < OUT_BYTES / 16; part += 32) {
+            uint32_t row = part / 8, col = i * OUT_COLS + part % 8 * 8;
+            prefetch_far((uint64_t)more);
+            prefetch_near((uint64_t)more);
+            uint4 halves = col < cols ? *(const uint4 *)(more + row * cols + col) : make_uint4(0, 0, 0, 0);
+            store_shared_16(box + swizzled(row, part % 8 * 8) * 2, halves);
+        }
+        __syncwarp();
+        for (uint32_t group = 0; group < OUT_GROUPS; group += 2) {
+            uint32_t words[4];
+            load_matrices(group_pair(box, group), words);
+            for (uint32_t j = 0; j < 4; j++) {
+                uint32_t row = lane / 4 + j % 2 * 8, col = i * OUT_COLS + (group + j / 2) * 8 + lane % 4 * 2;
+                float2 v = floats_of<true>(words[j]);
+                words[j] = halves_of<true>(v.x + (float)((row + col) % 16), v.y + (float)((row + col + 1) % 16));
+            }
+            store_matrices(group_pair(box, group), words);
+        }
+        stores_seen_by_engines();
+        __syncwarp();
+        if (lane == 0) {
+            store_box(&map, box, i * OUT_COLS, 0);
+            boxes_commit();
+        }
+    }
+    if (lane == 0) {
+        boxes_wait<0>();
+    }
+#endif
+}
+
+// The second warpgroup waits for the first to say that it may go on, round after round.
+__global__ void __launch_bounds__(256) take_turns(uint32_t *out) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    __shared__ uint32_t said;
+    for (uint32_t round = 0; round < 4; round++) {
+        if (threadIdx.x == 0) {
+            said = round + 1;
+        }
+        if (threadIdx.x < 128) {
+            group_goes_on();
+        } else {
+            group_waits();
+            out[round * 128 + threadIdx.x - 128] = said;
+        }
+        __syncthreads();
+    }
+#endif
+}
+
+// GELU of pairs, each of a number and one that must leave it alone.
+__global__ void gelu_pairs(const float *in, float *out, uint32_t count) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    for (uint32_t i = threadIdx.x * 2; i < count; i += blockDim.x * 2) {
+        out[i] = in[i], out[i + 1] = in[i + 1];
+        gelu_tanh_two(out[i], out[i + 1]);
+    }
+#endif
+}
+
 // A warpgroup gives up registers for two others, which have 128 sums each.
 __global__ void __launch_bounds__(384, 1) exchange(float *out) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -423,6 +496,58 @@ static void step_exchange() {
     }
 }
 
+// Boxes over both ends of D, whose rows are a multiple of 16 bytes apart; what surrounds it stays.
+static void step_send(uint32_t rows, uint32_t cols) {
+    const uint32_t stride = 152, all = 20 * stride;
+    halves more = matrix_of(16, cols, 4);
+    uint16_t *out = on_device(halves(all, 0x4242));
+    tensor_map map = map_of(out, rows, cols, 16, stride);
+    send_boxes<<<1, 32, 2 * product::OUT_BYTES>>>(map, on_device(more), cols, 3);
+    halves got = from_device(out, all);
+    for (uint32_t i = 0; i < all; i++) {
+        uint32_t row = i / stride, col = i % stride;
+        bool inside = row < rows && col < cols;
+        uint16_t want = inside ? bf16_of(value_at(row, col, 4) + (int)((row + col) % 16)) : 0x4242;
+        if (got[i] != want) {
+            fprintf(stderr, "row %u, column %u is %04x, not %04x\n", row, col, got[i], want);
+            exit(1);
+        }
+    }
+}
+
+static void step_turns() {
+    uint32_t *out = on_device(std::vector<uint32_t>(4 * 128, 0));
+    take_turns<<<1, 256>>>(out);
+    std::vector<uint32_t> got = from_device(out, 4 * 128);
+    for (uint32_t i = 0; i < 4 * 128; i++) {
+        if (got[i] != i / 128 + 1) {
+            fprintf(stderr, "round %u, thread %u saw %u\n", i / 128, i % 128, got[i]);
+            exit(1);
+        }
+    }
+}
+
+static void step_gelu() {
+    const float odd[] = {NAN, INFINITY, -INFINITY, 1e30f, -1e30f, 0, -9, 9};
+    std::vector<float> in;
+    for (int i = -2000; i <= 2000; i++) {
+        in.push_back((float)i / 200);
+        in.push_back(odd[(i + 2000) % 8]);
+    }
+    float *out = on_device(in);
+    gelu_pairs<<<1, 256>>>(on_device(in), out, (uint32_t)in.size());
+    std::vector<float> got = from_device(out, in.size());
+    for (size_t i = 0; i < in.size(); i++) {
+        double x = in[i], u = 0.7978845608028654 * (x + 0.044715 * x * x * x);
+        double want = x == -INFINITY ? 0 : x * 0.5 * (1 + tanh(u));
+        double most = 0x1p-20 * (x < 0 ? fmin(-x, 64) : x);
+        if (isnan(x) ? !isnan(got[i]) : got[i] != (float)want && !(fabs(got[i] - want) <= most)) {
+            fprintf(stderr, "of %g beside %g it is %g, not %g\n", x, in[i ^ 1], got[i], want);
+            exit(1);
+        }
+    }
+}
+
 static const struct step {
     const char *name;
     void (*run)();
@@ -454,6 +579,10 @@ static const struct step {
     {"gathered by cp.async", step_gather},
     {"boxes to both blocks, barriers of both", step_share},
     {"registers given up", step_exchange},
+    {"boxes sent out", [] { step_send(16, 136); }},
+    {"boxes sent out over both ends", [] { step_send(11, 104); }},
+    {"turns of two warpgroups", step_turns},
+    {"GELU of two at once", step_gelu},
 };
 
 static void need_hopper() {
