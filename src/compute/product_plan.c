@@ -309,7 +309,7 @@ static bool is_plain(const ceni_conv_args *c) {
 static void add_plain_conv(const cen_device *device, list *l, const ceni_conv_args *c) {
     choices all = {.count = 0};
     if (l->args->input == CEN_FP32) {
-        add_fp32(l);
+        add_fp32(device, l);
         return;
     }
     if (takes_maps(device, l->args)) {
