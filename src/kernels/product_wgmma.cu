@@ -1,7 +1,8 @@
 // Products of BF16 and FP16 on Hopper's tensor cores: wgmma on tiles that the copy engine brings.
 //
 // Tiles of D have 128 rows and 256 or 128 columns. One thread of the first warpgroup has the copy
-// engine (TMA) fill the stages.
+// engine (TMA) fill the stages; of tiles of 256 columns it takes D out as well, if D lies so
+// (wgmma_finish.cuh).
 //
 // Of the kernels named `pair`, two blocks go together, one above the other: each brings one half of
 // what they have in common, the columns, to both. A stage is then empty once the warps of both have
@@ -56,7 +57,7 @@ template <int COLS> struct out_layout : layout<COLS> {
     }
 };
 
-// Of what a warp's rows of a tile go with, all is set out for the caches.
+// What goes with a warp's rows of a tile sets out for the caches.
 template <int COLS>
 __device__ __forceinline__ void announce(const args &p, const addend &more, uint32_t row,
                                          uint32_t col) {
@@ -71,7 +72,7 @@ __device__ __forceinline__ void announce(const args &p, const addend &more, uint
     }
 }
 
-// One warpgroup of the two: as consume does, but D goes out in boxes.
+// One warpgroup of the two, by its number: as consume does, but D goes out in boxes.
 template <typename T, bool BF16, int COLS, int BLOCKS, bool A_ALONG, bool B_ALONG>
 __device__ __forceinline__ void consume_out(const args &p, const tensor_map *map_d,
                                             out_layout<COLS> l, uint32_t group) {
@@ -97,7 +98,7 @@ __device__ __forceinline__ void consume_out(const args &p, const tensor_map *map
     }
 }
 
-// The first warpgroup has stages filled, or one of the others: `multiply_and_finish` by its number.
+// The first warpgroup has stages filled; the others do `multiply_and_finish`, by their numbers.
 template <int COLS, int BLOCKS, bool A_ALONG, bool B_ALONG, typename Consume>
 __device__ __forceinline__ void share_out(const args &p, const tensor_map *map_a,
                                           const tensor_map *map_b, layout<COLS> l,

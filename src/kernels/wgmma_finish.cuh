@@ -67,7 +67,7 @@ struct addend {
         return base != 0;
     }
 
-    // The box's rows of the matrix set out for L2.
+    // Those of two boxes side by side set out for L2.
     __device__ __forceinline__ void announce(const args &p, uint32_t row, uint32_t col) const {
         uint32_t lane = threadIdx.x % 32, at = col + lane / 16 * OUT_COLS;
         if (row + lane % 16 < p.m && at < p.n) {

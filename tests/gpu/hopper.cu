@@ -444,7 +444,8 @@ static void step_gelu() {
     gelu_pairs<<<1, 256>>>(on_device(in), out, (uint32_t)in.size());
     std::vector<float> got = from_device(out, in.size());
     for (size_t i = 0; i < in.size(); i++) {
-        double x = in[i], want = x == -INFINITY ? 0 : x * 0.5 * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+        double x = in[i], u = 0.7978845608028654 * (x + 0.044715 * x * x * x);
+        double want = x == -INFINITY ? 0 : x * 0.5 * (1 + tanh(u));
         double most = 0x1p-20 * (x < 0 ? fmin(-x, 64) : x);
         if (isnan(x) ? !isnan(got[i]) : got[i] != (float)want && !(fabs(got[i] - want) <= most)) {
             fprintf(stderr, "of %g beside %g it is %g, not %g\n", x, in[i ^ 1], got[i], want);
