@@ -528,9 +528,9 @@ static void plain_ones_are_products(void **state) {
     c.channels = 12;
     first_is(d, c, 1, "cen_product_mma_bf16_nt");
     c.dtype = CEN_FP32;
-    first_is(d, c, 4, "cen_product_fp32_nt");
+    first_is(d, c, 5, "cen_product_fp32_64_nt");
     c.stride[0] = 2;
-    first_is(d, c, 1, "cen_conv_fp32");
+    first_is(d, c, 2, "cen_conv_fp32_64");
     untell(&t);
 }
 
