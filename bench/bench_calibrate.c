@@ -30,13 +30,33 @@ static cen_addr room(size_t bytes) {
     return (cen_addr)(uintptr_t)block;
 }
 
-/* Seconds of what is between two of these: on a GPU those that pass, on the host the processor's,
- * so that another program costs less of the figures. */
-static double now(void) {
+static double processor_seconds(void) {
     struct timespec used;
-    need(!cen_stream_sync(device, 0), "waiting");
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-    return on_gpu ? (double)bench_now() * 1e-9 : (double)used.tv_sec + (double)used.tv_nsec * 1e-9;
+    return (double)used.tv_sec + (double)used.tv_nsec * 1e-9;
+}
+
+static cen_event first, last;
+static double started;
+
+/* Seconds of what is between these two: on a GPU by its own events, on the host the processor's,
+ * so that another program costs less of the figures. */
+static void start(void) {
+    need(!cen_stream_sync(device, 0), "waiting");
+    started = processor_seconds();
+    need(!on_gpu || !cen_event_record(device, first, 0), "recording an event");
+}
+
+static double seconds(void) {
+    float ms = 0;
+    if (!on_gpu) {
+        need(!cen_stream_sync(device, 0), "waiting");
+        return processor_seconds() - started;
+    }
+    need(!cen_event_record(device, last, 0) && !cen_event_sync(device, last) &&
+             !cen_event_elapsed(device, first, last, &ms),
+         "timing");
+    return (double)ms * 1e-3;
 }
 
 /* ---- the batch ---- */
@@ -62,7 +82,7 @@ static void fill(cen_dtype dtype) {
                              0),
              "filling");
     }
-    (void)now();
+    need(!cen_stream_sync(device, 0), "waiting");
 }
 
 static double read_only(uint64_t bytes) {
@@ -71,17 +91,16 @@ static double read_only(uint64_t bytes) {
     cen_device_props props;
     need(!cen_device_get_props(device, &props), "asking the device");
     const cen_launch shape = {{props.multiprocessors * 8, 1, 1}, {512, 1, 1}, 0};
-    double start = now();
+    start();
     need(!cen_kernel_launch(device, "cen_read", &shape, args, 4, 0), "reading");
-    return (double)bytes / (now() - start) * 1e-9;
+    return (double)bytes / seconds() * 1e-9;
 }
 
 static double calibrate(cen_calibration *c, const cen_matrix *batch, uint64_t bytes) {
     need(!cen_calibration_clear_async(device, c, state, 0), "clearing");
-    double start = now();
+    start();
     need(!cen_calibration_add_async(device, c, state, batch, 0), "calibrating");
-    double rate = (double)bytes / (now() - start) * 1e-9;
-    return rate;
+    return (double)bytes / seconds() * 1e-9;
 }
 
 static void figure(const char *what, double *samples, const char *peer, double *peers,
@@ -125,16 +144,16 @@ static void measure_adamw(void) {
     need(!cen_fill_async(device, clock, 0, 1024, 0), "clearing");
     for (int i = -1; i < ROUNDS; i++) {
         int k = i < 0 ? 0 : i;
-        double start = now();
+        start();
         need(!cen_adamw_begin_async(device, &options, clock, 0, false, 0), "beginning a step");
         need(!cen_adamw_step_async(device, &options, clock, &t, 0), "stepping");
-        stepped[k] = (double)bytes / (now() - start) * 1e-9;
+        stepped[k] = (double)bytes / seconds() * 1e-9;
         uint64_t source = gradient, to = values, length = n * 4, rounds = 1;
         void *args[] = {&to, &source, &length, &rounds};
         const cen_launch shape = {{1024, 1, 1}, {512, 1, 1}, 0};
-        start = now();
+        start();
         need(!cen_kernel_launch(device, "cen_copy", &shape, args, 4, 0), "copying");
-        copied[k] = 2 * (double)length / (now() - start) * 1e-9;
+        copied[k] = 2 * (double)length / seconds() * 1e-9;
     }
     figure("a step of AdamW, moments of 8 bits, FP32 parameters and gradients", stepped,
            "copying FP32", copied, 0.7);
@@ -152,6 +171,9 @@ int main(void) {
     need(!(on_gpu ? cen_device_open(name, &device) : cen_device_open_host(0, &options, &device)),
          "opening the device");
     need(!cen_pool_create(device, NULL, &pool), "creating a pool");
+    need(!on_gpu || (!cen_event_create(device, CEN_EVENT_TIMING, &first) &&
+                     !cen_event_create(device, CEN_EVENT_TIMING, &last)),
+         "creating events");
     cen_calibration *widest;
     uint64_t bytes;
     need(!cen_calibration_create(CEN_CHANNELS_ROWS, count / 4096, &widest) &&

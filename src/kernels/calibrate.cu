@@ -380,14 +380,16 @@ __device__ void column_segment(const ceni_calibrate_job &job, uint64_t unit,
 
 // ---- the whole ----
 
-template <uint32_t dtype>
-__device__ void run_unit(const ceni_calibrate_job &job, uint64_t unit, const window<dtype> &bins) {
-    if (job.axis == CENI_CALIBRATE_COLUMNS) {
-        column_segment(job, unit, bins);
-    } else if (job.axis == CENI_CALIBRATE_ROWS) {
-        row_segment<dtype, true>(job, unit, bins);
-    } else {
-        row_segment<dtype, false>(job, unit, bins);
+template <uint32_t dtype, int axis>
+__device__ void run_units(const ceni_calibrate_job &job, const window<dtype> &bins, uint64_t unit,
+                          uint64_t units) {
+    for (; unit < units; unit += gridDim.x * (blockDim.x / WARP)) {
+        if constexpr (axis == CENI_CALIBRATE_COLUMNS) {
+            column_segment(job, unit, bins);
+        } else {
+            row_segment<dtype, axis == CENI_CALIBRATE_ROWS>(job, unit, bins);
+        }
+        __syncwarp();
     }
 }
 
@@ -428,9 +430,12 @@ template <uint32_t dtype> __device__ void count(const ceni_calibrate_job &job) {
         total = {};
     }
     const window<dtype> bins(job, open_window(job, sample<dtype>(job, unit, units)));
-    for (; unit < units; unit += gridDim.x * warps) {
-        run_unit(job, unit, bins);
-        __syncwarp();
+    if (job.axis == CENI_CALIBRATE_COLUMNS) {
+        run_units<dtype, CENI_CALIBRATE_COLUMNS>(job, bins, unit, units);
+    } else if (job.axis == CENI_CALIBRATE_ROWS) {
+        run_units<dtype, CENI_CALIBRATE_ROWS>(job, bins, unit, units);
+    } else {
+        run_units<dtype, CENI_CALIBRATE_WHOLE>(job, bins, unit, units);
     }
     bins.close();
     finish(job);
