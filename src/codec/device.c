@@ -1,10 +1,12 @@
 /* Encoding and decoding on a device: the job goes to kernels of the table. */
 #include "codec/codec.h"
 
+#include <stdio.h>
+
 #include "base/log.h"
 #include "base/over.h"
 
-enum { WARP = 32, BLOCK = 256, GRID_MAX = 1 << 22 };
+enum { WARP = 32, BLOCK = 256, GRID_MAX = 1 << 22, COLS_MAX = 1 << 30, KERNEL_NAME = 64 };
 
 static uint32_t at_most(uint64_t count, uint32_t most) {
     return count < most ? (uint32_t)count : most;
@@ -32,15 +34,55 @@ static cen_status launch(cen_device *device, const char *name, uint64_t grid, ui
 }
 
 /* By teams, each of which takes `batch` octets a thread at once: a warp where that is a row, or as
- * many threads as have one, up to `most`. `whole`: a row is for one team, however long. */
-static cen_status launch_teams(cen_device *device, const char *name, uint64_t batch, uint32_t most,
-                               bool whole, ceni_codec_job *job, cen_stream stream) {
+ * many threads as have one, up to `most`. `whole`: a row is for one team, however long. Returns the
+ * threads of a block. */
+static uint32_t set_teams(uint64_t batch, uint32_t most, bool whole, ceni_codec_job *job) {
     uint64_t octets = ceni_over(job->cols, 8), warps = ceni_over(ceni_over(octets, batch), WARP);
     job->team = at_most(warps, most / WARP) * WARP;
-    uint32_t block = job->team > WARP ? job->team : BLOCK;
     job->across = whole ? 1 : ceni_over(octets, batch * job->team);
     job->items = job->rows * job->across;
-    return launch(device, name, ceni_over(job->items, block / job->team), block, job, stream);
+    return job->team > WARP ? job->team : BLOCK;
+}
+
+/* Of what is of one scale; NULL: there are no kernels of its own for it. A decoder has no scales to
+ * make, so that a row's are as those of all. */
+static const char *units_of(const ceni_codec_job *job, bool encode) {
+    bool own = job->flags & CENI_CODEC_OWN_SCALES;
+    if (!(job->flags & CENI_CODEC_SCALED) || job->unit_cols >= job->cols) {
+        return own ? "row" : "one";
+    }
+    bool octets = job->unit_cols % 8 == 0 && (job->unit_cols & (job->unit_cols - 1)) == 0;
+    return own || (octets && !encode) ? "group" : NULL;
+}
+
+/* Whether rows are of whole octets, which lie aligned in the matrix and in the values. */
+static bool is_aligned(const ceni_codec_job *job, uint64_t bits) {
+    uint64_t step = job->stride * (job->dtype == CEN_FP32 ? 4 : 2);
+    bool rows = job->rows == 1 || (step % 16 == 0 && job->pitch % bits == 0);
+    return job->cols % 8 == 0 && job->cols <= COLS_MAX && job->matrix % 16 == 0 &&
+           job->values % bits == 0 && rows;
+}
+
+/* "cen_encode", "cen_encode_sums" or "cen_decode", of which a kernel of the job's own form has the
+ * form's name behind. false: none has. */
+static bool own_kernel(const char *what, bool encode, uint32_t block, const ceni_codec_job *job,
+                       char *name, size_t size) {
+    static const char *const forms[][2] = {
+        [CENI_CODEC_FP16] = {"fp16", NULL},    [CENI_CODEC_BF16] = {"bf16", NULL},
+        [CENI_CODEC_E4M3] = {"e4m3", NULL},    [CENI_CODEC_E5M2] = {"e5m2", NULL},
+        [CENI_CODEC_INT8] = {"int8", "int8z"}, [CENI_CODEC_INT4] = {"int4", "int4z"}};
+    bool half = job->kind <= CENI_CODEC_BF16, saturate = job->flags & CENI_CODEC_SATURATING;
+    bool counted = (job->flags & CENI_CODEC_GIVEN_SCALES) && job->sums;
+    uint64_t bits = half ? 16 : job->kind == CENI_CODEC_INT4 ? 4 : 8;
+    const char *units = units_of(job, encode);
+    if ((job->flags & CENI_CODEC_SPARSE) || saturate == half || counted || !units ||
+        !is_aligned(job, bits) || ceni_over(job->items, block / job->team) > GRID_MAX) {
+        return false;
+    }
+    const char *type = job->dtype == CEN_FP32 ? "fp32" : job->dtype == CEN_FP16 ? "fp16" : "bf16";
+    (void)snprintf(name, size, "%s_%s_%s_%s", what,
+                   forms[job->kind][(job->flags & CENI_CODEC_ASYMMETRIC) != 0], units, type);
+    return true;
 }
 
 /* Rows that lie without a gap, in the matrix and in the values, are one, where no unit and no byte
@@ -127,11 +169,15 @@ cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
     bool whole = in_row && !codec->scales_given && codec->granularity == CEN_CODEC_ROW;
     uint64_t batch = job.dtype == CEN_FP32 ? CENI_CODEC_BATCH_WIDE : CENI_CODEC_BATCH;
     join_rows(codec, &job);
-    const char *name = job.flags & CENI_CODEC_SPARSE ? "cen_encode_sparse"
-                       : sums                        ? "cen_encode_sums"
-                                                     : "cen_encode";
-    return launch_teams(device, name, batch, whole ? CENI_CODEC_TEAM_MAX : BLOCK, whole, &job,
-                        stream);
+    uint32_t block = set_teams(batch, whole ? CENI_CODEC_TEAM_MAX : BLOCK, whole, &job);
+    const char *name = sums ? "cen_encode_sums" : "cen_encode";
+    char own[KERNEL_NAME];
+    if (own_kernel(name, true, block, &job, own, sizeof own)) {
+        name = own;
+    } else if (job.flags & CENI_CODEC_SPARSE) {
+        name = "cen_encode_sparse";
+    }
+    return launch(device, name, ceni_over(job.items, block / job.team), block, &job, stream);
 }
 
 cen_status cen_codec_decode_async(cen_device *device, const cen_codec *codec,
@@ -144,5 +190,9 @@ cen_status cen_codec_decode_async(cen_device *device, const cen_codec *codec,
         return status;
     }
     join_rows(codec, &job);
-    return launch_teams(device, "cen_decode", CENI_CODEC_BATCH, BLOCK, false, &job, stream);
+    char own[KERNEL_NAME];
+    uint32_t block = set_teams(CENI_CODEC_BATCH, BLOCK, false, &job);
+    bool has_own = own_kernel("cen_decode", false, block, &job, own, sizeof own);
+    return launch(device, has_own ? own : "cen_decode", ceni_over(job.items, block / job.team),
+                  block, &job, stream);
 }

@@ -11,6 +11,8 @@
  *     cen_encode_each(job)      where eight neighbours have scales of more than one unit
  *     cen_encode_each_sums(job) and adds to sums
  *     cen_decode(job)           the matrix
+ *     cen_encode_FORM_UNITS_TYPE(job), cen_encode_sums_..., cen_decode_...: the same, of the forms
+ *                               below
  *
  * Read by CUDA, too. */
 #ifndef CENI_KERNELS_CODEC_H
@@ -46,6 +48,28 @@ enum {
     CENI_CODEC_TEAM_MAX = 512,
     CENI_CODEC_EACH_ROWS = 32 /* rows of an item of cen_encode_each */
 };
+
+/* Forms that have kernels of their own, for matrices of whole octets that are aligned: a format and
+ * what is of one scale. Those of ROW and GROUP make their scales. As X(name, kind, zero points,
+ * name, units), for each type of the matrix. */
+#define CENI_CODEC_SCALED_FORMS(X, name, units)                                                    \
+    X(e4m3, CENI_CODEC_E4M3, false, name, units)                                                   \
+    X(e5m2, CENI_CODEC_E5M2, false, name, units)                                                   \
+    X(int8, CENI_CODEC_INT8, false, name, units)                                                   \
+    X(int4, CENI_CODEC_INT4, false, name, units)                                                   \
+    X(int8z, CENI_CODEC_INT8, true, name, units)                                                   \
+    X(int4z, CENI_CODEC_INT4, true, name, units)
+#define CENI_CODEC_ONE_FORMS(X)                                                                    \
+    X(fp16, CENI_CODEC_FP16, false, one, ONE)                                                      \
+    X(bf16, CENI_CODEC_BF16, false, one, ONE)                                                      \
+    CENI_CODEC_SCALED_FORMS(X, one, ONE)
+#define CENI_CODEC_ENCODERS(X)                                                                     \
+    CENI_CODEC_ONE_FORMS(X)                                                                        \
+    CENI_CODEC_SCALED_FORMS(X, row, ROW)                                                           \
+    CENI_CODEC_SCALED_FORMS(X, group, GROUP)
+#define CENI_CODEC_DECODERS(X)                                                                     \
+    CENI_CODEC_ONE_FORMS(X)                                                                        \
+    CENI_CODEC_SCALED_FORMS(X, group, GROUP)
 
 /* One matrix. The source when encoding, what is written when decoding. */
 typedef struct ceni_codec_job {

@@ -17,6 +17,11 @@ constexpr uint32_t MAGNITUDE = 0x7FFFFFFFu, INFINITE = 0x7F800000u;
 constexpr uint32_t ROUNDER_BITS = 0x4B400000u; // 1.5 * 2^23, whose last bit is 1
 constexpr unsigned ALL = 0xFFFFFFFFu;
 
+// Octets that a thread has at once.
+template <bool WIDE> __device__ constexpr int batch() {
+    return WIDE ? CENI_CODEC_BATCH_WIDE : CENI_CODEC_BATCH;
+}
+
 __device__ bool has(const ceni_codec_job &job, uint32_t flag) {
     return job.flags & flag;
 }

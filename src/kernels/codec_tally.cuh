@@ -104,6 +104,40 @@ __device__ void add_near(const ceni_codec_job &job, const float x[EIGHT], const 
     pack_ints<EIGHT>(job.kind == CENI_CODEC_INT4, q, w);
 }
 
+// ---- eight of a dense format ----
+
+// With zero points and given scales: codes that are cut to the end of the range.
+template <int COUNT, typename S>
+__device__ void add_cut(const ceni_codec_job &job, int n, const float x[COUNT], const S &s,
+                        tally &to) {
+    if (!has(job, CENI_CODEC_GIVEN_SCALES) || !has(job, CENI_CODEC_ASYMMETRIC)) {
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < COUNT; k++) {
+        int q = with_zero(__fmul_rn(x[k], s.at(k).r), s.at(k).z);
+        to.saturated += k < n && q != cut(job, q);
+    }
+}
+
+template <bool SUMS, typename S>
+__device__ void encode_dense(const ceni_codec_job &job, uint64_t row, uint64_t col, int n,
+                             const float x[EIGHT], const S &s, tally &sums) {
+    uint32_t w[4];
+    code<EIGHT>(job, x, s, w);
+    store_codes(job, values_at(job, row, col), n, w);
+    if (SUMS && job.sums) {
+        float y[EIGHT], t[EIGHT];
+        value<EIGHT>(job, w, s, y);
+#pragma unroll
+        for (int k = 0; k < EIGHT; k++) {
+            t[k] = has(job, CENI_CODEC_SCALED) ? __fmul_rn(x[k], s.at(k).r) : x[k];
+        }
+        add_cut<EIGHT>(job, n, x, s, sums);
+        add(job, n, x, t, y, sums);
+    }
+}
+
 // ---- to memory: by whole warps ----
 
 using word = unsigned long long;

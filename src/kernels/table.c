@@ -54,6 +54,12 @@
 #define TRANSPOSE(name)         ONE("cen_" #name, ceni_transpose, transpose, transpose)
 #define CODEC(name, what)       ONE(name, ceni_codec_job, codec_##what, codec_##what)
 
+#define CODEC_TYPES(name, what) CODEC(name "_fp32", what) CODEC(name "_fp16", what) CODEC(name "_bf16", what)
+#define ENCODER(form, kind, zeros, by, units)                                                      \
+    CODEC_TYPES("cen_encode_" #form "_" #by, encode)                                               \
+    CODEC_TYPES("cen_encode_sums_" #form "_" #by, encode)
+#define DECODER(form, kind, zeros, by, units) CODEC_TYPES("cen_decode_" #form "_" #by, decode)
+
 const ceni_kernel ceni_kernels[] = {
     {"cen_fill_u32", 3, SIZES(8, 4, 8), ceni_twin_fill_u32, ceni_ranges_fill_u32},
     {"cen_pattern_u32", 3, SIZES(8, 4, 8), ceni_twin_pattern_u32, ceni_ranges_pattern_u32},
@@ -142,6 +148,8 @@ const ceni_kernel ceni_kernels[] = {
     CODEC("cen_encode_each", encode)
     CODEC("cen_encode_each_sums", encode)
     CODEC("cen_decode", decode)
+    CENI_CODEC_ENCODERS(ENCODER)
+    CENI_CODEC_DECODERS(DECODER)
     OWN(calibrate, ceni_calibrate_job)
     OWN(calibrate_channels, ceni_calibrate_job)
     OWN(scaler_check, ceni_scaler_job)

