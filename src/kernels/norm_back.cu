@@ -263,24 +263,32 @@ __device__ __forceinline__ void store_whole_dx(const ceni_norm_back &a, uint64_t
     }
 }
 
+// Stays packed; ones where there is none.
+template <uint32_t TYPE>
+__device__ __forceinline__ void load_whole_gamma(const ceni_norm_back &a, const ring<TYPE> &next,
+                                                 raw (&gamma)[ring<TYPE>::N]) {
+    constexpr int V = next.V;
+    float ones[V];
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        ones[j] = 1;
+    }
+#pragma unroll
+    for (int k = 0; k < next.N; k++) {
+        gamma[k] = pack<V>(ones, TYPE);
+        if (a.gamma.data && next.has(k)) {
+            gamma[k] = load_whole<V>(a.gamma.data + next.piece(k) * 16, next.SIZE);
+        }
+    }
+}
+
 template <uint32_t TYPE> __device__ __forceinline__ void back_whole(const ceni_norm_back &a) {
     extern __shared__ uint4 norm_back_ring[];
     const ring<TYPE> next(a, norm_back_ring);
     constexpr int N = next.N, V = next.V;
     float dgamma[N][V] = {}, dbeta[N][V] = {};
     raw gamma[N];
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        float ones[V];
-#pragma unroll
-        for (int j = 0; j < V; j++) {
-            ones[j] = 1;
-        }
-        gamma[k] = pack<V>(ones, TYPE);
-        if (a.gamma.data && next.has(k)) {
-            gamma[k] = load_whole<V>(a.gamma.data + next.piece(k) * 16, next.SIZE);
-        }
-    }
+    load_whole_gamma<TYPE>(a, next, gamma);
     uint64_t step = (uint64_t)gridDim.x * blockDim.y;
     uint64_t base = (uint64_t)blockIdx.x * blockDim.y, row = base + threadIdx.y;
     for (uint32_t s = 0; s < next.stages; s++) {
