@@ -1,7 +1,6 @@
 // Products of BF16 and FP16 on Hopper's tensor cores: wgmma on tiles that the copy engine brings.
 //
 // Tiles of D have 128 rows and 256 or 128 columns. One thread of the first warpgroup has the copy
-// Tiles of D have 128 rows and 256 or 128 columns. One thread of the first warpgroup has the copy
 // engine (TMA) fill the stages; of tiles of 256 columns it takes D out as well, if D lies so
 // (wgmma_finish.cuh).
 //
