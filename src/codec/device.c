@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "dev/dev.h"
 
 enum { WARP = 32, BLOCK = 256, GRID_MAX = 1 << 22, COLS_MAX = 1 << 30, KERNEL_NAME = 64 };
 
@@ -67,9 +68,9 @@ static bool is_aligned(const ceni_codec_job *job, uint64_t bits) {
 }
 
 /* "cen_encode", "cen_encode_sums" or "cen_decode", of which a kernel of the job's own form has the
- * form's name behind. false: none has. */
-static bool own_kernel(const char *what, bool encode, uint32_t block, const ceni_codec_job *job,
-                       char *name, size_t size) {
+ * form's name behind. false: none has, or the device is not what they are compiled for. */
+static bool own_kernel(const cen_device *device, const char *what, bool encode, uint32_t block,
+                       const ceni_codec_job *job, char *name, size_t size) {
     static const char *const forms[][2] = {
         [CENI_CODEC_FP16] = {"fp16", NULL},    [CENI_CODEC_BF16] = {"bf16", NULL},
         [CENI_CODEC_E4M3] = {"e4m3", NULL},    [CENI_CODEC_E5M2] = {"e5m2", NULL},
@@ -78,8 +79,9 @@ static bool own_kernel(const char *what, bool encode, uint32_t block, const ceni
     bool counted = (job->flags & CENI_CODEC_GIVEN_SCALES) && job->sums;
     uint64_t bits = half ? 16 : job->kind == CENI_CODEC_INT4 ? 4 : 8;
     const char *units = units_of(job, encode);
-    if ((job->flags & CENI_CODEC_SPARSE) || saturate == half || counted || !units ||
-        !is_aligned(job, bits) || over(job->items, block / job->team) > GRID_MAX) {
+    if (device->compute_capability != 90 || (job->flags & CENI_CODEC_SPARSE) || saturate == half ||
+        counted || !units || !is_aligned(job, bits) ||
+        over(job->items, block / job->team) > GRID_MAX) {
         return false;
     }
     const char *type = job->dtype == CEN_FP32 ? "fp32" : job->dtype == CEN_FP16 ? "fp16" : "bf16";
@@ -173,7 +175,7 @@ cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
     uint32_t block = set_teams(batch, whole ? CENI_CODEC_TEAM_MAX : BLOCK, whole, &job);
     const char *name = sums ? "cen_encode_sums" : "cen_encode";
     char own[KERNEL_NAME];
-    if (own_kernel(name, true, block, &job, own, sizeof own)) {
+    if (own_kernel(device, name, true, block, &job, own, sizeof own)) {
         name = own;
     } else if (job.flags & CENI_CODEC_SPARSE) {
         name = "cen_encode_sparse";
@@ -193,7 +195,7 @@ cen_status cen_codec_decode_async(cen_device *device, const cen_codec *codec,
     join_rows(codec, &job);
     char own[KERNEL_NAME];
     uint32_t block = set_teams(CENI_CODEC_BATCH, BLOCK, false, &job);
-    bool has_own = own_kernel("cen_decode", false, block, &job, own, sizeof own);
+    bool has_own = own_kernel(device, "cen_decode", false, block, &job, own, sizeof own);
     return launch(device, has_own ? own : "cen_decode", over(job.items, block / job.team), block,
                   &job, stream);
 }

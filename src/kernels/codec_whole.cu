@@ -1,11 +1,17 @@
-// The kernels of codec_whole.cuh.
+// The kernels of codec_whole.cuh. They are for compute capability 9.0 only: elsewhere cen_encode
+// and cen_decode do it, and these have nothing in them, so that the image holds them once.
 #include "kernels/codec_whole.cuh"
 
 // Threads of a block at most, and blocks that are to fit a multiprocessor's registers.
-#define KERNEL(name, threads, blocks, what, ...)                                                   \
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define BODY(what, ...) codec::what<codec::__VA_ARGS__>(job)
+#else
+#define BODY(...)
+#endif
+#define KERNEL(name, threads, blocks, ...)                                                         \
     extern "C" __global__ void __launch_bounds__(threads, blocks)                                  \
         name(const __grid_constant__ ceni_codec_job job) {                                         \
-        codec::what<codec::__VA_ARGS__>(job);                                                      \
+        BODY(__VA_ARGS__);                                                                         \
     }
 #define ENCODE(form_name, kind, zeros, by, units, type, dtype)                                     \
     KERNEL(cen_encode_##form_name##_##by##_##type, CENI_CODEC_TEAM_MAX, 3, encode_whole,           \
