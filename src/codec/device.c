@@ -48,12 +48,23 @@ static uint32_t set_teams(uint64_t batch, uint32_t most, bool whole, ceni_codec_
     return job->team > WARP ? job->team : BLOCK;
 }
 
+/* Where neighbours have scales of their own: blocks of CENI_CODEC_EACH_ROWS rows. Returns how many.
+ */
+static uint64_t set_columns(ceni_codec_job *job) {
+    job->team = BLOCK;
+    job->items = over(job->rows, CENI_CODEC_EACH_ROWS) * over(over(job->cols, 8), BLOCK);
+    return job->items;
+}
+
 /* Of what is of one scale; NULL: there are no kernels of its own for it. A decoder has no scales to
  * make, so that a row's are as those of all. */
 static const char *units_of(const ceni_codec_job *job, bool encode) {
     bool own = job->flags & CENI_CODEC_OWN_SCALES;
     if (!(job->flags & CENI_CODEC_SCALED) || job->unit_cols >= job->cols) {
         return own ? "row" : "one";
+    }
+    if (job->unit_cols == 1) {
+        return job->unit_rows >= job->rows && !job->sums && job->rows < 1u << 31 ? "column" : NULL;
     }
     bool octets = job->unit_cols % 8 == 0 && (job->unit_cols & (job->unit_cols - 1)) == 0;
     return own || (octets && !encode) ? "group" : NULL;
@@ -128,8 +139,13 @@ static cen_status make_scales(cen_device *device, ceni_codec_job *job, uint64_t 
                                    CENI_CODEC_TILE / 8, &flat, stream);
         return status ? status : launch(device, "cen_encode_scales", 1, BLOCK, job, stream);
     }
-    uint64_t items =
-        job->unit_cols == 1 ? over(job->rows, job->unit_rows) * over(job->cols, WARP) : units;
+    bool columns = job->unit_cols == 1, zeros = job->flags & CENI_CODEC_ASYMMETRIC;
+    if (columns && job->unit_rows >= job->rows && !zeros && is_aligned(job, 1)) {
+        job->team = job->cols >= 8192 ? 8 : job->cols >= 4096 ? 4 : 2;
+        return launch(device, "cen_encode_column_scales", over(job->cols, 8 * job->team), 1024, job,
+                      stream);
+    }
+    uint64_t items = columns ? over(job->rows, job->unit_rows) * over(job->cols, WARP) : units;
     return launch(device, "cen_encode_scales", items, BLOCK, job, stream);
 }
 
@@ -164,17 +180,18 @@ cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
         return status;
     }
     job.sums = sums;
+    char own[KERNEL_NAME];
     if ((job.flags & CENI_CODEC_SCALED) && job.unit_cols < job.cols && job.unit_cols % 8) {
-        uint64_t items = over(job.rows, CENI_CODEC_EACH_ROWS) * over(over(job.cols, 8), BLOCK);
-        return launch(device, sums ? "cen_encode_each_sums" : "cen_encode_each", items, BLOCK, &job,
-                      stream);
+        const char *each = sums ? "cen_encode_each_sums" : "cen_encode_each";
+        uint64_t items = set_columns(&job);
+        bool has_own = own_kernel(device, "cen_encode", true, BLOCK, &job, own, sizeof own);
+        return launch(device, has_own ? own : each, items, BLOCK, &job, stream);
     }
     bool whole = in_row && !codec->scales_given && codec->granularity == CEN_CODEC_ROW;
     uint64_t batch = job.dtype == CEN_FP32 ? CENI_CODEC_BATCH_WIDE : CENI_CODEC_BATCH;
     join_rows(codec, &job);
     uint32_t block = set_teams(batch, whole ? CENI_CODEC_TEAM_MAX : BLOCK, whole, &job);
     const char *name = sums ? "cen_encode_sums" : "cen_encode";
-    char own[KERNEL_NAME];
     if (own_kernel(device, name, true, block, &job, own, sizeof own)) {
         name = own;
     } else if (job.flags & CENI_CODEC_SPARSE) {
@@ -195,7 +212,14 @@ cen_status cen_codec_decode_async(cen_device *device, const cen_codec *codec,
     join_rows(codec, &job);
     char own[KERNEL_NAME];
     uint32_t block = set_teams(CENI_CODEC_BATCH, BLOCK, false, &job);
-    bool has_own = own_kernel(device, "cen_decode", false, block, &job, own, sizeof own);
+    bool columns = codec->granularity == CEN_CODEC_COLUMN && job.cols > 1;
+    ceni_codec_job by_columns = job;
+    uint64_t items = set_columns(&by_columns);
+    if (columns && own_kernel(device, "cen_decode", false, BLOCK, &by_columns, own, sizeof own)) {
+        return launch(device, own, items, BLOCK, &by_columns, stream);
+    }
+    bool has_own =
+        !columns && own_kernel(device, "cen_decode", false, block, &job, own, sizeof own);
     return launch(device, has_own ? own : "cen_decode", over(job.items, block / job.team), block,
                   &job, stream);
 }

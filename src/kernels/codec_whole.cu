@@ -28,5 +28,22 @@
 #define ENCODER(...) TYPES(ENCODE, __VA_ARGS__)
 #define DECODER(...) TYPES(DECODE, __VA_ARGS__)
 
+#define COLUMNS(form_name, kind, zeros, by, units, type, dtype)                                    \
+    KERNEL(cen_encode_##form_name##_##by##_##type, 256, 4, columns_whole,                          \
+           form<kind, zeros, codec::units, dtype>, true)                                           \
+    KERNEL(cen_decode_##form_name##_##by##_##type, 256, 4, columns_whole,                          \
+           form<kind, zeros, codec::units, dtype>, false)
+#define COLUMN(...) TYPES(COLUMNS, __VA_ARGS__)
+
 CENI_CODEC_ENCODERS(ENCODER)
 CENI_CODEC_DECODERS(DECODER)
+CENI_CODEC_SCALED_FORMS(COLUMN, column, COLUMN)
+
+extern "C" __global__ void __launch_bounds__(1024, 1)
+    cen_encode_column_scales(const __grid_constant__ ceni_codec_job job) {
+    if (job.dtype == CEN_FP32) {
+        codec::column_most<true>(job);
+    } else {
+        codec::column_most<false>(job);
+    }
+}
