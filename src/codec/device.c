@@ -87,17 +87,24 @@ static bool own_kernel(const cen_device *device, const char *what, bool encode, 
         [CENI_CODEC_E4M3] = {"e4m3", NULL},    [CENI_CODEC_E5M2] = {"e5m2", NULL},
         [CENI_CODEC_INT8] = {"int8", "int8z"}, [CENI_CODEC_INT4] = {"int4", "int4z"}};
     bool half = job->kind <= CENI_CODEC_BF16, saturate = job->flags & CENI_CODEC_SATURATING;
-    bool counted = (job->flags & CENI_CODEC_GIVEN_SCALES) && job->sums;
+    bool zeros = job->flags & CENI_CODEC_ASYMMETRIC;
+    bool apart = (job->flags & CENI_CODEC_SCALED) && job->unit_cols < job->cols;
     uint64_t bits = half ? 16 : job->kind == CENI_CODEC_INT4 ? 4 : 8;
-    const char *units = units_of(job, encode);
-    if (device->compute_capability != 90 || (job->flags & CENI_CODEC_SPARSE) || saturate == half ||
-        counted || !units || !is_aligned(job, bits) ||
+    const char *type = job->dtype == CEN_FP32 ? "fp32" : job->dtype == CEN_FP16 ? "fp16" : "bf16";
+    const char *form = forms[job->kind][zeros], *units = units_of(job, encode);
+    if (device->compute_capability != 90 || saturate == half) {
+        return false;
+    }
+    if (job->flags & CENI_CODEC_SPARSE) {
+        (void)snprintf(name, size, "%s_sparse_%s_%s", what, form, type);
+        return !job->sums && !zeros && !(apart && job->unit_cols % 8);
+    }
+    bool counted = (job->flags & CENI_CODEC_GIVEN_SCALES) && job->sums;
+    if (counted || !units || !is_aligned(job, bits) ||
         over(job->items, block / job->team) > GRID_MAX) {
         return false;
     }
-    const char *type = job->dtype == CEN_FP32 ? "fp32" : job->dtype == CEN_FP16 ? "fp16" : "bf16";
-    (void)snprintf(name, size, "%s_%s_%s_%s", what,
-                   forms[job->kind][(job->flags & CENI_CODEC_ASYMMETRIC) != 0], units, type);
+    (void)snprintf(name, size, "%s_%s_%s_%s", what, form, units, type);
     return true;
 }
 

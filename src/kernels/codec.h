@@ -71,6 +71,13 @@ enum {
     CENI_CODEC_ONE_FORMS(X)                                                                        \
     CENI_CODEC_SCALED_FORMS(X, group, GROUP)
 
+/* The same of 2:4, without zero points and a report: cen_encode_sparse_FORM_TYPE(job) and
+ * cen_decode_sparse_... . As X(name, kind). */
+#define CENI_CODEC_SPARSE_FORMS(X)                                                                 \
+    X(fp16, CENI_CODEC_FP16)                                                                       \
+    X(bf16, CENI_CODEC_BF16)                                                                       \
+    X(int8, CENI_CODEC_INT8)
+
 /* One matrix. The source when encoding, what is written when decoding. */
 typedef struct ceni_codec_job {
     uint64_t matrix, rows, cols, stride; /* elements of `dtype` */
