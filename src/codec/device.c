@@ -67,7 +67,7 @@ static const char *units_of(const ceni_codec_job *job, bool encode) {
         return job->unit_rows >= job->rows && !job->sums && job->rows < 1u << 31 ? "column" : NULL;
     }
     bool octets = job->unit_cols % 8 == 0 && (job->unit_cols & (job->unit_cols - 1)) == 0;
-    return own || (octets && !encode) ? "group" : NULL;
+    return own || (octets && !encode) ? "group" : octets ? "block" : NULL;
 }
 
 /* Whether rows are of whole octets, which lie aligned in the matrix and in the values. */
@@ -151,6 +151,11 @@ static cen_status make_scales(cen_device *device, ceni_codec_job *job, uint64_t 
         job->team = job->cols >= 8192 ? 8 : job->cols >= 4096 ? 4 : 2;
         return launch(device, "cen_encode_column_scales", over(job->cols, 8 * job->team), 1024, job,
                       stream);
+    }
+    bool octets = job->unit_cols % 8 == 0 && job->unit_rows * job->unit_cols < 1u << 31;
+    if (octets && units > 1 && units <= GRID_MAX && is_aligned(job, 1)) {
+        job->team = BLOCK;
+        return launch(device, "cen_encode_block_scales", units, BLOCK, job, stream);
     }
     uint64_t items = columns ? over(job->rows, job->unit_rows) * over(job->cols, WARP) : units;
     return launch(device, "cen_encode_scales", items, BLOCK, job, stream);

@@ -66,7 +66,8 @@ enum {
 #define CENI_CODEC_ENCODERS(X)                                                                     \
     CENI_CODEC_ONE_FORMS(X)                                                                        \
     CENI_CODEC_SCALED_FORMS(X, row, ROW)                                                           \
-    CENI_CODEC_SCALED_FORMS(X, group, GROUP)
+    CENI_CODEC_SCALED_FORMS(X, group, GROUP)                                                       \
+    CENI_CODEC_SCALED_FORMS(X, block, BLOCK)
 #define CENI_CODEC_DECODERS(X)                                                                     \
     CENI_CODEC_ONE_FORMS(X)                                                                        \
     CENI_CODEC_SCALED_FORMS(X, group, GROUP)

@@ -47,3 +47,12 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
         codec::column_most<false>(job);
     }
 }
+
+extern "C" __global__ void __launch_bounds__(256)
+    cen_encode_block_scales(const __grid_constant__ ceni_codec_job job) {
+    if (job.flags & CENI_CODEC_ASYMMETRIC) {
+        codec::own_blocks_of<true>(job);
+    } else {
+        codec::own_blocks_of<false>(job);
+    }
+}

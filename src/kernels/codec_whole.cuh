@@ -7,8 +7,9 @@
 
 namespace codec {
 
-// ONE: of a row or of all, and made before, or none; COLUMN: made before, too.
-enum units { ONE, ROW, GROUP, COLUMN };
+// ONE: of a row or of all, and made before, or none. Those of BLOCK and COLUMN are made before,
+// too.
+enum units { ONE, ROW, GROUP, BLOCK, COLUMN };
 
 template <uint32_t OF, bool ZEROS, units BY, cen_dtype SOURCE> struct form {
     static constexpr uint32_t KIND = OF, DTYPE = SOURCE;
@@ -53,7 +54,7 @@ struct calm_scale {
 
 // Of a thread's octets: one for all, or each its own.
 template <class F> struct scales_of {
-    static constexpr int COUNT = F::UNITS == GROUP ? F::COUNT : 1;
+    static constexpr int COUNT = F::UNITS == GROUP || F::UNITS == BLOCK ? F::COUNT : 1;
     scale of[COUNT];
 
     __device__ const scale &at(int i) const {
@@ -176,9 +177,9 @@ __device__ __forceinline__ sight look_at(const ceni_codec_job &job, const span &
     return to;
 }
 
-// Numbers that are not negative are in the order of their bits.
+// Numbers that are not negative are in the order of their bits; of a zero the sign is nothing.
 __device__ __forceinline__ float most_of_warp(float v) {
-    return __uint_as_float(__reduce_max_sync(ALL, __float_as_uint(v)));
+    return __uint_as_float(__reduce_max_sync(ALL, __float_as_uint(v) & MAGNITUDE));
 }
 
 // The same over the block, once.
@@ -269,6 +270,65 @@ __device__ __forceinline__ uint32_t own_groups(const ceni_codec_job &job, const 
         s.of[i].z = F::ASYM ? __shfl_sync(ALL, made.z, from) : 0;
     }
     return most;
+}
+
+// Of blocks that are a power of two of octets wide.
+template <class F>
+__device__ __forceinline__ void read_blocks(const ceni_codec_job &job, const span &at,
+                                            scales_of<F> &s) {
+    uint64_t first = at.row / (uint32_t)job.unit_rows * job.units_across;
+    int shift = __ffs((int)job.unit_cols / EIGHT) - 1;
+#pragma unroll
+    for (int i = 0; i < scales_of<F>::COUNT; i++) {
+        s.of[i] = {1.0f, 1.0f, 0};
+        if (at.has(i)) {
+            s.of[i] = read_scale(job, first + ((uint32_t)(at.octet + i * at.step) >> shift));
+        }
+    }
+}
+
+// Scales of units of whole octets and several rows, a block each. F's kind is any.
+template <class F> __device__ __forceinline__ void own_blocks(const ceni_codec_job &all) {
+    __shared__ float warps[2][WARP];
+    ceni_codec_job job = narrowed<F>(all);
+    job.low = all.low;
+    uint32_t across = (uint32_t)job.units_across, band = blockIdx.x / across;
+    uint64_t top = band * job.unit_rows, left = (blockIdx.x - band * across) * job.unit_cols;
+    uint64_t below = job.rows - top, beside = job.cols - left;
+    uint32_t rows = (uint32_t)(below < job.unit_rows ? below : job.unit_rows);
+    uint32_t width = (uint32_t)(beside < job.unit_cols ? beside : job.unit_cols) / EIGHT;
+    sight seen = {0, 0, 0};
+    for (uint32_t i = threadIdx.x; i < rows * width; i += F::COUNT * blockDim.x) {
+        raw<F::WIDE> v[F::COUNT];
+#pragma unroll
+        for (int k = 0; k < F::COUNT; k++) {
+            uint32_t at = i + k * blockDim.x, row = at / width;
+            v[k] = {};
+            if (at < rows * width) {
+                fetch_whole<F::WIDE>(place(job, top + row, left + (at - row * width) * EIGHT),
+                                     v[k]);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < F::COUNT; k++) {
+            look<F>(job, v[k], seen);
+        }
+    }
+    float up = most_of_team(job, seen.up, warps[0]);
+    float down = F::ASYM ? most_of_team(job, seen.down, warps[1]) : 0.0f;
+    if (threadIdx.x == 0) {
+        write_scale(job, blockIdx.x, scale_of(job, {-down, up}));
+    }
+}
+
+template <bool ZEROS> __device__ __forceinline__ void own_blocks_of(const ceni_codec_job &job) {
+    if (job.dtype == CEN_FP32) {
+        own_blocks<form<CENI_CODEC_INT8, ZEROS, BLOCK, CEN_FP32>>(job);
+    } else if (job.dtype == CEN_FP16) {
+        own_blocks<form<CENI_CODEC_INT8, ZEROS, BLOCK, CEN_FP16>>(job);
+    } else {
+        own_blocks<form<CENI_CODEC_INT8, ZEROS, BLOCK, CEN_BF16>>(job);
+    }
 }
 
 // ---- codes ----
@@ -530,6 +590,9 @@ __device__ __forceinline__ void encode_item(const ceni_codec_job &all, uint32_t 
     fetch_span<F>(at, v);
     if (F::UNITS == GROUP) {
         most = own_groups<F, SUMS>(job, at, v, s);
+    } else if (F::UNITS == BLOCK) {
+        read_blocks<F>(job, at, s);
+        most = SUMS ? look_at<F>(job, at, v).most : 0;
     } else if (F::UNITS == ROW) {
         sight seen = look_at<F>(job, at, v);
         most = seen.most;
@@ -556,7 +619,8 @@ __device__ __forceinline__ void encode_whole(const ceni_codec_job &job) {
     unsigned lane = warps ? threadIdx.x % WARP : threadIdx.x, per = warps ? blockDim.x / WARP : 1;
     uint32_t item = blockIdx.x * per + (warps ? threadIdx.x / WARP : 0);
     if (item < job.items) { // by whole warps, and by whole blocks if a block is a team
-        encode_item<F, SUMS>(job, item, lane);
+        // Where scales were made before, the cache still has the end of what was read for them.
+        encode_item<F, SUMS>(job, F::OWN ? item : (uint32_t)job.items - 1 - item, lane);
     }
 }
 
@@ -718,8 +782,9 @@ template <class F, bool ENCODE>
 __device__ __forceinline__ void columns_whole(const ceni_codec_job &all) {
     const ceni_codec_job job = narrowed<F>(all);
     uint32_t octets = (uint32_t)(job.cols / EIGHT), across = (octets + blockDim.x - 1) / blockDim.x;
-    uint32_t octet = blockIdx.x % across * blockDim.x + threadIdx.x;
-    uint32_t first = blockIdx.x / across * CENI_CODEC_EACH_ROWS;
+    uint32_t block = gridDim.x - 1 - blockIdx.x; // the cache may have the end, from making scales
+    uint32_t octet = block % across * blockDim.x + threadIdx.x;
+    uint32_t first = block / across * CENI_CODEC_EACH_ROWS;
     scales8 s;
     bool tame = true;
     if (octet >= octets) {

@@ -132,6 +132,7 @@ const ceni_kernel ceni_kernels[] = {
     CENI_CODEC_SCALED_FORMS(COLUMN, column, COLUMN)
     CENI_CODEC_SPARSE_FORMS(SPARSE)
     CODEC("cen_encode_column_scales", scales)
+    CODEC("cen_encode_block_scales", scales)
     OWN(calibrate, ceni_calibrate_job)
     OWN(calibrate_channels, ceni_calibrate_job)
     OWN(scaler_check, ceni_scaler_job)
