@@ -1,43 +1,45 @@
-// The kernels of codec_whole.cuh. They are for compute capability 9.0 only: elsewhere cen_encode
-// and cen_decode do it, and these have nothing in them, so that the image holds them once.
+// The kernels of codec_whole.cuh and codec_columns.cuh. They are for compute capability 9.0 only:
+// elsewhere cen_encode and cen_decode do it, and these have nothing in them, so that the image
+// holds them once.
+#include "kernels/codec_columns.cuh"
 #include "kernels/codec_whole.cuh"
 
 // Threads of a block at most, and blocks that are to fit a multiprocessor's registers.
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define BODY(what, ...) codec::what<codec::__VA_ARGS__>(job)
+#define WHOLE_BODY(what, ...) codec::what<codec::__VA_ARGS__>(job)
 #else
-#define BODY(...)
+#define WHOLE_BODY(...)
 #endif
-#define KERNEL(name, threads, blocks, ...)                                                         \
+#define WHOLE_KERNEL(name, threads, blocks, ...)                                                   \
     extern "C" __global__ void __launch_bounds__(threads, blocks)                                  \
         name(const __grid_constant__ ceni_codec_job job) {                                         \
-        BODY(__VA_ARGS__);                                                                         \
+        WHOLE_BODY(__VA_ARGS__);                                                                   \
     }
-#define ENCODE(form_name, kind, zeros, by, units, type, dtype)                                     \
-    KERNEL(cen_encode_##form_name##_##by##_##type, CENI_CODEC_TEAM_MAX, 3, encode_whole,           \
-           form<kind, zeros, codec::units, dtype>, false)                                          \
-    KERNEL(cen_encode_sums_##form_name##_##by##_##type, CENI_CODEC_TEAM_MAX, 2, encode_whole,      \
-           form<kind, zeros, codec::units, dtype>, true)
-#define DECODE(form_name, kind, zeros, by, units, type, dtype)                                     \
-    KERNEL(cen_decode_##form_name##_##by##_##type, 256, 6, decode_whole,                           \
-           form<kind, zeros, codec::units, dtype>)
-#define TYPES(X, ...)                                                                              \
+#define WHOLE_ENCODE(form_name, kind, zeros, by, units, type, dtype)                               \
+    WHOLE_KERNEL(cen_encode_##form_name##_##by##_##type, CENI_CODEC_TEAM_MAX, 3, encode_whole,     \
+                 form<kind, zeros, codec::units, dtype>, false)                                    \
+    WHOLE_KERNEL(cen_encode_sums_##form_name##_##by##_##type, CENI_CODEC_TEAM_MAX, 2,              \
+                 encode_whole, form<kind, zeros, codec::units, dtype>, true)
+#define WHOLE_DECODE(form_name, kind, zeros, by, units, type, dtype)                               \
+    WHOLE_KERNEL(cen_decode_##form_name##_##by##_##type, 256, 6, decode_whole,                     \
+                 form<kind, zeros, codec::units, dtype>)
+#define WHOLE_TYPES(X, ...)                                                                        \
     X(__VA_ARGS__, fp32, CEN_FP32)                                                                 \
     X(__VA_ARGS__, fp16, CEN_FP16)                                                                 \
     X(__VA_ARGS__, bf16, CEN_BF16)
-#define ENCODER(...) TYPES(ENCODE, __VA_ARGS__)
-#define DECODER(...) TYPES(DECODE, __VA_ARGS__)
+#define WHOLE_ENCODER(...) WHOLE_TYPES(WHOLE_ENCODE, __VA_ARGS__)
+#define WHOLE_DECODER(...) WHOLE_TYPES(WHOLE_DECODE, __VA_ARGS__)
 
-#define COLUMNS(form_name, kind, zeros, by, units, type, dtype)                                    \
-    KERNEL(cen_encode_##form_name##_##by##_##type, 256, 4, columns_whole,                          \
-           form<kind, zeros, codec::units, dtype>, true)                                           \
-    KERNEL(cen_decode_##form_name##_##by##_##type, 256, 4, columns_whole,                          \
-           form<kind, zeros, codec::units, dtype>, false)
-#define COLUMN(...) TYPES(COLUMNS, __VA_ARGS__)
+#define WHOLE_COLUMNS(form_name, kind, zeros, by, units, type, dtype)                              \
+    WHOLE_KERNEL(cen_encode_##form_name##_##by##_##type, 256, 4, columns_whole,                    \
+                 form<kind, zeros, codec::units, dtype>, true)                                     \
+    WHOLE_KERNEL(cen_decode_##form_name##_##by##_##type, 256, 4, columns_whole,                    \
+                 form<kind, zeros, codec::units, dtype>, false)
+#define WHOLE_COLUMN(...) WHOLE_TYPES(WHOLE_COLUMNS, __VA_ARGS__)
 
-CENI_CODEC_ENCODERS(ENCODER)
-CENI_CODEC_DECODERS(DECODER)
-CENI_CODEC_SCALED_FORMS(COLUMN, column, COLUMN)
+CENI_CODEC_ENCODERS(WHOLE_ENCODER)
+CENI_CODEC_DECODERS(WHOLE_DECODER)
+CENI_CODEC_SCALED_FORMS(WHOLE_COLUMN, column, COLUMN)
 
 extern "C" __global__ void __launch_bounds__(1024, 1)
     cen_encode_column_scales(const __grid_constant__ ceni_codec_job job) {
