@@ -184,7 +184,7 @@ CEN_API cen_status cen_codec_decode(const cen_codec *codec, const cen_codec_part
 
 /* The same in memory of `device`, in stream order, without the host waiting. `sums` (0: not wanted)
  * is device memory, aligned to 8 bytes, for source->rows cen_codec_sums: the counts and max_error
- * are those of cen_codec_encode, the other sums within 2^-40 of them, relatively (xy: of the root
+ * are those of cen_codec_encode, the other sums within 2^-18 of them, relatively (xy: of the root
  * of x2 * y2). All else is bit for bit the same. The parts' `bytes` are checked, not set: they are
  * cen_codec_bound's. CEN_ERR_UNSUPPORTED: lossless, refuse_dense, or the library has no CUDA
  * kernels. Metadata is not checked when decoding: any is safe, and decodes to something. Nor are

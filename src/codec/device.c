@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/over.h"
+#include "dev/dev.h"
 
 enum { WARP = 32, BLOCK = 256, GRID_MAX = 1 << 22, COLS_MAX = 1 << 30, KERNEL_NAME = 64 };
 
@@ -44,6 +45,15 @@ static uint32_t set_teams(uint64_t batch, uint32_t most, bool whole, ceni_codec_
     return job->team > WARP ? job->team : BLOCK;
 }
 
+/* Where neighbours have scales of their own: blocks of CENI_CODEC_EACH_ROWS rows. Returns how many.
+ */
+static uint64_t set_columns(ceni_codec_job *job) {
+    job->team = BLOCK;
+    job->items =
+        ceni_over(job->rows, CENI_CODEC_EACH_ROWS) * ceni_over(ceni_over(job->cols, 8), BLOCK);
+    return job->items;
+}
+
 /* Of what is of one scale; NULL: there are no kernels of its own for it. A decoder has no scales to
  * make, so that a row's are as those of all. */
 static const char *units_of(const ceni_codec_job *job, bool encode) {
@@ -51,8 +61,11 @@ static const char *units_of(const ceni_codec_job *job, bool encode) {
     if (!(job->flags & CENI_CODEC_SCALED) || job->unit_cols >= job->cols) {
         return own ? "row" : "one";
     }
+    if (job->unit_cols == 1) {
+        return job->unit_rows >= job->rows && !job->sums && job->rows < 1u << 31 ? "column" : NULL;
+    }
     bool octets = job->unit_cols % 8 == 0 && (job->unit_cols & (job->unit_cols - 1)) == 0;
-    return own || (octets && !encode) ? "group" : NULL;
+    return own || (octets && !encode) ? "group" : octets ? "block" : NULL;
 }
 
 /* Whether rows are of whole octets, which lie aligned in the matrix and in the values. */
@@ -64,24 +77,32 @@ static bool is_aligned(const ceni_codec_job *job, uint64_t bits) {
 }
 
 /* "cen_encode", "cen_encode_sums" or "cen_decode", of which a kernel of the job's own form has the
- * form's name behind. false: none has. */
-static bool own_kernel(const char *what, bool encode, uint32_t block, const ceni_codec_job *job,
-                       char *name, size_t size) {
+ * form's name behind. false: none has, or the device is not what they are compiled for. */
+static bool own_kernel(const cen_device *device, const char *what, bool encode, uint32_t block,
+                       const ceni_codec_job *job, char *name, size_t size) {
     static const char *const forms[][2] = {
         [CENI_CODEC_FP16] = {"fp16", NULL},    [CENI_CODEC_BF16] = {"bf16", NULL},
         [CENI_CODEC_E4M3] = {"e4m3", NULL},    [CENI_CODEC_E5M2] = {"e5m2", NULL},
         [CENI_CODEC_INT8] = {"int8", "int8z"}, [CENI_CODEC_INT4] = {"int4", "int4z"}};
     bool half = job->kind <= CENI_CODEC_BF16, saturate = job->flags & CENI_CODEC_SATURATING;
-    bool counted = (job->flags & CENI_CODEC_GIVEN_SCALES) && job->sums;
+    bool zeros = job->flags & CENI_CODEC_ASYMMETRIC;
+    bool apart = (job->flags & CENI_CODEC_SCALED) && job->unit_cols < job->cols;
     uint64_t bits = half ? 16 : job->kind == CENI_CODEC_INT4 ? 4 : 8;
-    const char *units = units_of(job, encode);
-    if ((job->flags & CENI_CODEC_SPARSE) || saturate == half || counted || !units ||
-        !is_aligned(job, bits) || ceni_over(job->items, block / job->team) > GRID_MAX) {
+    const char *type = job->dtype == CEN_FP32 ? "fp32" : job->dtype == CEN_FP16 ? "fp16" : "bf16";
+    const char *form = forms[job->kind][zeros], *units = units_of(job, encode);
+    if (device->compute_capability != 90 || saturate == half) {
         return false;
     }
-    const char *type = job->dtype == CEN_FP32 ? "fp32" : job->dtype == CEN_FP16 ? "fp16" : "bf16";
-    (void)snprintf(name, size, "%s_%s_%s_%s", what,
-                   forms[job->kind][(job->flags & CENI_CODEC_ASYMMETRIC) != 0], units, type);
+    if (job->flags & CENI_CODEC_SPARSE) {
+        (void)snprintf(name, size, "%s_sparse_%s_%s", what, form, type);
+        return !job->sums && !zeros && !(apart && job->unit_cols % 8);
+    }
+    bool counted = (job->flags & CENI_CODEC_GIVEN_SCALES) && job->sums;
+    if (counted || !units || !is_aligned(job, bits) ||
+        ceni_over(job->items, block / job->team) > GRID_MAX) {
+        return false;
+    }
+    (void)snprintf(name, size, "%s_%s_%s_%s", what, form, units, type);
     return true;
 }
 
@@ -123,9 +144,19 @@ static cen_status make_scales(cen_device *device, ceni_codec_job *job, uint64_t 
                                    CENI_CODEC_TILE / 8, &flat, stream);
         return status ? status : launch(device, "cen_encode_scales", 1, BLOCK, job, stream);
     }
-    uint64_t items = job->unit_cols == 1
-                         ? ceni_over(job->rows, job->unit_rows) * ceni_over(job->cols, WARP)
-                         : units;
+    bool columns = job->unit_cols == 1, zeros = job->flags & CENI_CODEC_ASYMMETRIC;
+    if (columns && job->unit_rows >= job->rows && !zeros && is_aligned(job, 1)) {
+        job->team = job->cols >= 8192 ? 8 : job->cols >= 4096 ? 4 : 2;
+        return launch(device, "cen_encode_column_scales", ceni_over(job->cols, 8 * job->team), 1024,
+                      job, stream);
+    }
+    bool octets = job->unit_cols % 8 == 0 && job->unit_rows * job->unit_cols < 1u << 31;
+    if (octets && units > 1 && units <= GRID_MAX && is_aligned(job, 1)) {
+        job->team = BLOCK;
+        return launch(device, "cen_encode_block_scales", units, BLOCK, job, stream);
+    }
+    uint64_t items =
+        columns ? ceni_over(job->rows, job->unit_rows) * ceni_over(job->cols, WARP) : units;
     return launch(device, "cen_encode_scales", items, BLOCK, job, stream);
 }
 
@@ -160,19 +191,19 @@ cen_status cen_codec_encode_async(cen_device *device, const cen_codec *codec,
         return status;
     }
     job.sums = sums;
+    char own[KERNEL_NAME];
     if ((job.flags & CENI_CODEC_SCALED) && job.unit_cols < job.cols && job.unit_cols % 8) {
-        uint64_t items =
-            ceni_over(job.rows, CENI_CODEC_EACH_ROWS) * ceni_over(ceni_over(job.cols, 8), BLOCK);
-        return launch(device, sums ? "cen_encode_each_sums" : "cen_encode_each", items, BLOCK, &job,
-                      stream);
+        const char *each = sums ? "cen_encode_each_sums" : "cen_encode_each";
+        uint64_t items = set_columns(&job);
+        bool has_own = own_kernel(device, "cen_encode", true, BLOCK, &job, own, sizeof own);
+        return launch(device, has_own ? own : each, items, BLOCK, &job, stream);
     }
     bool whole = in_row && !codec->scales_given && codec->granularity == CEN_CODEC_ROW;
     uint64_t batch = job.dtype == CEN_FP32 ? CENI_CODEC_BATCH_WIDE : CENI_CODEC_BATCH;
     join_rows(codec, &job);
     uint32_t block = set_teams(batch, whole ? CENI_CODEC_TEAM_MAX : BLOCK, whole, &job);
     const char *name = sums ? "cen_encode_sums" : "cen_encode";
-    char own[KERNEL_NAME];
-    if (own_kernel(name, true, block, &job, own, sizeof own)) {
+    if (own_kernel(device, name, true, block, &job, own, sizeof own)) {
         name = own;
     } else if (job.flags & CENI_CODEC_SPARSE) {
         name = "cen_encode_sparse";
@@ -192,7 +223,14 @@ cen_status cen_codec_decode_async(cen_device *device, const cen_codec *codec,
     join_rows(codec, &job);
     char own[KERNEL_NAME];
     uint32_t block = set_teams(CENI_CODEC_BATCH, BLOCK, false, &job);
-    bool has_own = own_kernel("cen_decode", false, block, &job, own, sizeof own);
+    bool columns = codec->granularity == CEN_CODEC_COLUMN && job.cols > 1;
+    ceni_codec_job by_columns = job;
+    uint64_t items = set_columns(&by_columns);
+    if (columns && own_kernel(device, "cen_decode", false, BLOCK, &by_columns, own, sizeof own)) {
+        return launch(device, own, items, BLOCK, &by_columns, stream);
+    }
+    bool has_own =
+        !columns && own_kernel(device, "cen_decode", false, block, &job, own, sizeof own);
     return launch(device, has_own ? own : "cen_decode", ceni_over(job.items, block / job.team),
                   block, &job, stream);
 }

@@ -508,3 +508,46 @@ extern "C" __global__ void __launch_bounds__(256, 1) cen_encode_each_sums(ceni_c
 extern "C" __global__ void __launch_bounds__(256) cen_decode(ceni_codec_job job) {
     codec::decode(job);
 }
+
+// 2:4 without a report, of formats and types that the compiler knows. For compute capability 9.0,
+// as are those of codec_whole.cu.
+namespace codec {
+
+template <uint32_t KIND, uint32_t DTYPE>
+__device__ __forceinline__ ceni_codec_job sparse_job(const ceni_codec_job &all) {
+    ceni_codec_job job = all;
+    job.kind = KIND;
+    job.dtype = DTYPE;
+    job.flags = CENI_CODEC_SPARSE | (all.flags & CENI_CODEC_OWN_SCALES) |
+                (KIND == CENI_CODEC_INT8 ? CENI_CODEC_SCALED | CENI_CODEC_SATURATING : 0);
+    job.high = 127;
+    job.low = -127;
+    return job;
+}
+
+__device__ __forceinline__ void encode_24(const ceni_codec_job &job) {
+    encode<false, true>(job);
+}
+
+} // namespace codec
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define SPARSE_BODY(what, kind, dtype) codec::what(codec::sparse_job<kind, dtype>(job))
+#else
+#define SPARSE_BODY(...)
+#endif
+#define SPARSE_TYPE(form, kind, type, dtype)                                                       \
+    extern "C" __global__ void __launch_bounds__(CENI_CODEC_TEAM_MAX, 2)                           \
+        cen_encode_sparse_##form##_##type(const __grid_constant__ ceni_codec_job job) {            \
+        SPARSE_BODY(encode_24, kind, dtype);                                                       \
+    }                                                                                              \
+    extern "C" __global__ void __launch_bounds__(256, 4)                                           \
+        cen_decode_sparse_##form##_##type(const __grid_constant__ ceni_codec_job job) {            \
+        SPARSE_BODY(decode, kind, dtype);                                                          \
+    }
+#define SPARSE_FORM(form, kind)                                                                    \
+    SPARSE_TYPE(form, kind, fp32, CEN_FP32)                                                        \
+    SPARSE_TYPE(form, kind, fp16, CEN_FP16)                                                        \
+    SPARSE_TYPE(form, kind, bf16, CEN_BF16)
+
+CENI_CODEC_SPARSE_FORMS(SPARSE_FORM)

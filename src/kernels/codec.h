@@ -11,6 +11,9 @@
  *     cen_encode_each(job)      where eight neighbours have scales of more than one unit
  *     cen_encode_each_sums(job) and adds to sums
  *     cen_decode(job)           the matrix
+ *     cen_encode_column_scales(job), cen_encode_block_scales(job)
+ *                               as cen_encode_scales: of columns, and of units of whole octets, that
+ *                               are aligned
  *     cen_encode_FORM_UNITS_TYPE(job), cen_encode_sums_..., cen_decode_...: the same, of the forms
  *                               below
  *
@@ -66,10 +69,18 @@ enum {
 #define CENI_CODEC_ENCODERS(X)                                                                     \
     CENI_CODEC_ONE_FORMS(X)                                                                        \
     CENI_CODEC_SCALED_FORMS(X, row, ROW)                                                           \
-    CENI_CODEC_SCALED_FORMS(X, group, GROUP)
+    CENI_CODEC_SCALED_FORMS(X, group, GROUP)                                                       \
+    CENI_CODEC_SCALED_FORMS(X, block, BLOCK)
 #define CENI_CODEC_DECODERS(X)                                                                     \
     CENI_CODEC_ONE_FORMS(X)                                                                        \
     CENI_CODEC_SCALED_FORMS(X, group, GROUP)
+
+/* The same of 2:4, without zero points and a report: cen_encode_sparse_FORM_TYPE(job) and
+ * cen_decode_sparse_... . As X(name, kind). */
+#define CENI_CODEC_SPARSE_FORMS(X)                                                                 \
+    X(fp16, CENI_CODEC_FP16)                                                                       \
+    X(bf16, CENI_CODEC_BF16)                                                                       \
+    X(int8, CENI_CODEC_INT8)
 
 /* One matrix. The source when encoding, what is written when decoding. */
 typedef struct ceni_codec_job {

@@ -60,6 +60,14 @@
     CODEC_TYPES("cen_encode_sums_" #form "_" #by, encode)
 #define DECODER(form, kind, zeros, by, units) CODEC_TYPES("cen_decode_" #form "_" #by, decode)
 
+#define COLUMN(form, kind, zeros, by, units)                                                       \
+    CODEC_TYPES("cen_encode_" #form "_" #by, encode)                                               \
+    CODEC_TYPES("cen_decode_" #form "_" #by, decode)
+
+#define SPARSE(form, kind)                                                                         \
+    CODEC_TYPES("cen_encode_sparse_" #form, encode)                                                \
+    CODEC_TYPES("cen_decode_sparse_" #form, decode)
+
 const ceni_kernel ceni_kernels[] = {
     {"cen_fill_u32", 3, SIZES(8, 4, 8), ceni_twin_fill_u32, ceni_ranges_fill_u32},
     {"cen_pattern_u32", 3, SIZES(8, 4, 8), ceni_twin_pattern_u32, ceni_ranges_pattern_u32},
@@ -150,6 +158,10 @@ const ceni_kernel ceni_kernels[] = {
     CODEC("cen_decode", decode)
     CENI_CODEC_ENCODERS(ENCODER)
     CENI_CODEC_DECODERS(DECODER)
+    CENI_CODEC_SCALED_FORMS(COLUMN, column, COLUMN)
+    CENI_CODEC_SPARSE_FORMS(SPARSE)
+    CODEC("cen_encode_column_scales", scales)
+    CODEC("cen_encode_block_scales", scales)
     OWN(calibrate, ceni_calibrate_job)
     OWN(calibrate_channels, ceni_calibrate_job)
     OWN(scaler_check, ceni_scaler_job)
