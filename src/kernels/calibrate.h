@@ -17,17 +17,13 @@
 enum { CENI_CALIBRATE_SHIFT = 14, CENI_CALIBRATE_BINS = 255 << 9 };
 enum { CENI_CALIBRATE_WHOLE, CENI_CALIBRATE_ROWS, CENI_CALIBRATE_COLUMNS };
 enum {
-    CENI_CALIBRATE_LANES = 32,   /* element i of a row's segment is of lane i / 8 % 32 */
-    CENI_CALIBRATE_RUN = 8,      /* ... and a column's segment has one lane */
+    CENI_CALIBRATE_LANES = 32,    /* element i of a row's segment is of lane i / 8 % 32 */
+    CENI_CALIBRATE_RUN = 8,       /* ... and a column's segment has one lane */
     CENI_CALIBRATE_PARTS = 262144 /* segments of all channels, unless there are more channels */
 };
 /* Of cen_calibrate: threads of a block, and bytes of shared memory for an octave of its window and
  * for what lies beyond. */
-enum {
-    CENI_CALIBRATE_BLOCK = 1024,
-    CENI_CALIBRATE_OCTAVE = 16384,
-    CENI_CALIBRATE_BEYOND = 256
-};
+enum { CENI_CALIBRATE_BLOCK = 1024, CENI_CALIBRATE_OCTAVE = 16384, CENI_CALIBRATE_BEYOND = 256 };
 
 /* Of finite elements, as keys: ~key of the least and key of the largest, so that 0 is neither. */
 typedef struct ceni_calibrate_channel {

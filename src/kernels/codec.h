@@ -12,10 +12,9 @@
  *     cen_encode_each_sums(job) and adds to sums
  *     cen_decode(job)           the matrix
  *     cen_encode_column_scales(job), cen_encode_block_scales(job)
- *                               as cen_encode_scales: of columns, and of units of whole octets, that
- *                               are aligned
- *     cen_encode_FORM_UNITS_TYPE(job), cen_encode_sums_..., cen_decode_...: the same, of the forms
- *                               below
+ *                               as cen_encode_scales: of columns, and of units of whole octets,
+ * that are aligned cen_encode_FORM_UNITS_TYPE(job), cen_encode_sums_..., cen_decode_...: the same,
+ * of the forms below
  *
  * Read by CUDA, too. */
 #ifndef CENI_KERNELS_CODEC_H
