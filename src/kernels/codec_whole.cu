@@ -58,3 +58,13 @@ extern "C" __global__ void __launch_bounds__(256)
         codec::own_blocks_of<false>(job);
     }
 }
+#undef WHOLE_BODY
+#undef WHOLE_BODY
+#undef WHOLE_KERNEL
+#undef WHOLE_ENCODE
+#undef WHOLE_DECODE
+#undef WHOLE_TYPES
+#undef WHOLE_ENCODER
+#undef WHOLE_DECODER
+#undef WHOLE_COLUMNS
+#undef WHOLE_COLUMN
