@@ -486,26 +486,26 @@ static void boxes_are_brought_where_they_can_be(void **state) {
     cen_device *d = fixture_of(state)->device;
     told t;
     tell(&t, d, true);
-    first_is(d, layer(64, 56, 64, 64), 8, "cen_conv_held64_bf16");
-    first_is(d, layer(64, 56, 128, 64), 7, "cen_conv_boxes64_bf16"); /* more than is held */
+    first_is(d, layer(64, 56, 64, 64), 8, "cen_conv_boxes64_bf16");
+    first_is(d, layer(64, 56, 128, 64), 7, "cen_conv_boxes64_bf16"); /* too many to be held */
     first_is(d, layer(64, 28, 128, 128), 7, "cen_conv_boxes128_bf16");
-    first_is(d, layer(64, 14, 256, 256), 7, "cen_conv_boxes256_bf16");
+    first_is(d, layer(64, 14, 256, 256), 7, "cen_conv_boxes128_bf16");
     first_is(d, layer(64, 7, 512, 512), 7, "cen_conv_boxes128_bf16");
     first_is(d, layer(64, 56, 72, 64), 4, "cen_conv_wgmma64_bf16");
     cen_conv c = layer(64, 56, 64, 64);
     c.stride[1] = 8;
-    first_is(d, c, 8, "cen_conv_held64_bf16");
+    first_is(d, c, 8, "cen_conv_boxes64_bf16");
     c.stride[1] = 9;
     first_is(d, c, 4, "cen_conv_wgmma64_bf16");
     c = layer(64, 300, 64, 64);
     c.padding[0] = 128;
-    first_is(d, c, 8, "cen_conv_held64_bf16");
+    first_is(d, c, 8, "cen_conv_boxes64_bf16");
     c.padding[0] = 129;
     first_is(d, c, 4, "cen_conv_wgmma64_bf16");
     c = layer(64, 300, 64, 64);
     c.padding[1] = 0;
     c.dilation[1] = 64;
-    first_is(d, c, 8, "cen_conv_held64_bf16");
+    first_is(d, c, 8, "cen_conv_boxes64_bf16");
     c.dilation[1] = 65; /* the last pixel's window begins 130 before the last */
     first_is(d, c, 4, "cen_conv_wgmma64_bf16");
     untell(&t);
@@ -518,11 +518,11 @@ static void plain_ones_are_products(void **state) {
     tell(&t, d, true);
     cen_conv c = layer(64, 56, 64, 256);
     c.filter_height = c.filter_width = 1;
-    first_is(d, c, 7, "cen_conv_boxes256_bf16");
+    first_is(d, c, 7, "cen_conv_boxes128_bf16");
     c.padding[0] = c.padding[1] = 0;
-    first_is(d, c, 7, "cen_product_wgmma_bf16_nt");
+    first_is(d, c, 7, "cen_conv_boxes128_bf16");
     c.filters = 64;
-    first_is(d, c, 8, "cen_conv_held64_bf16");
+    first_is(d, c, 8, "cen_conv_boxes64_bf16");
     c.channels = 72;
     first_is(d, c, 4, "cen_product_wgmma128_bf16_nt");
     c.channels = 12;

@@ -343,7 +343,8 @@ class Torch(unittest.TestCase):
                     self.assertTrue((decode(got).cpu().numpy() == decode(want)).all())
                     self.assertEqual(got.report.underflowed, want.report.underflowed)
                     self.assertEqual(got.report.max_error, want.report.max_error)
-                    self.assertAlmostEqual(got.report.sqnr_db, want.report.sqnr_db, places=9)
+                    # Sums of a device differ by 2^-18: of two of them a ratio by 2^-17, so 3.3e-5 dB.
+                    self.assertAlmostEqual(got.report.sqnr_db, want.report.sqnr_db, delta=4e-5)
 
     def test_views_and_types(self):
         import torch
