@@ -72,6 +72,11 @@ static cen_status launch(cen_device *device, const char *name, cen_launch shape,
 
 /* ---- rows in whole pieces of 16 bytes ---- */
 
+/* Gamma or beta, which may be FP32 whatever the rows are. */
+static bool is_whole_factor(const ceni_operand *factor, uint32_t dtype) {
+    return ceni_in_pieces(factor, dtype, 1) || ceni_in_pieces(factor, CEN_FP32, 1);
+}
+
 /* Is it what those kernels take, and few enough for one group to hold? */
 static bool is_whole(const ceni_rows *a) {
     uint32_t dtype = a->x.dtype;
@@ -79,7 +84,7 @@ static bool is_whole(const ceni_rows *a) {
     return a->splits == 1 && bytes && bytes % 16 == 0 &&
            bytes <= 16ull * CENI_ROWS_WHOLE_PIECES * CENI_ROWS_WHOLE_THREADS &&
            ceni_in_pieces(&a->x, dtype, a->rows) && ceni_in_pieces(&a->y, dtype, a->rows) &&
-           ceni_in_pieces(&a->gamma, dtype, 1) && ceni_in_pieces(&a->beta, dtype, 1);
+           is_whole_factor(&a->gamma, dtype) && is_whole_factor(&a->beta, dtype);
 }
 
 /* A warp a row as far as it reaches, then no more warps than hold it. */

@@ -5,6 +5,7 @@
  *
  *     cen_row_sum_TYPE_P, _absmax_, _softmax_, _layer_norm_TYPE_P(ceni_rows)
  *         all matrices are of that type, their rows whole pieces of 16 bytes and aligned to them;
+ *         gamma and beta may each be FP32 as well, aligned as much;
  *         a thread has P pieces of each of CENI_ROWS_WHOLE_ROWS rows, which gx threads hold; gx is
  *         any multiple of 32
  *     cen_row_sum, _absmax(ceni_rows)      out of one slab or more; grid (rows / gy, splits)

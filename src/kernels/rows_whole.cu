@@ -1,5 +1,6 @@
-// Rows of whole pieces of 16 bytes, aligned, all of one type (rows.h): nothing is asked for single
-// elements, and what is 16 bits wide stays so until it is added up.
+// Rows of whole pieces of 16 bytes, aligned, all of one type but for gamma and beta, which may be
+// FP32 (rows.h): nothing is asked for single elements, and what is 16 bits wide stays so until it
+// is added up.
 //
 // A thread has P pieces of each of R rows, packed in registers, all loads under way at once.
 
@@ -18,7 +19,7 @@ using namespace cen_rows;
 
 template <uint32_t TYPE> struct word; // 4 bytes of a piece
 template <> struct word<CEN_FP32> {
-    static constexpr uint32_t LEAST = 0xFF800000u, ONE = 0x3F800000u, MAGNITUDE = 0x7FFFFFFFu;
+    static constexpr uint32_t LEAST = 0xFF800000u, MAGNITUDE = 0x7FFFFFFFu;
     static __device__ __forceinline__ uint32_t max(uint32_t a, uint32_t b) {
         return __float_as_uint(fmaxf(__uint_as_float(a), __uint_as_float(b)));
     }
@@ -28,7 +29,7 @@ template <> struct word<CEN_FP32> {
     }
 };
 template <> struct word<CEN_FP16> {
-    static constexpr uint32_t LEAST = 0xFC00FC00u, ONE = 0x3C003C00u, MAGNITUDE = 0x7FFF7FFFu;
+    static constexpr uint32_t LEAST = 0xFC00FC00u, MAGNITUDE = 0x7FFF7FFFu;
     static __device__ __forceinline__ uint32_t max(uint32_t a, uint32_t b) {
         uint32_t c;
         asm("max.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
@@ -41,7 +42,7 @@ template <> struct word<CEN_FP16> {
     }
 };
 template <> struct word<CEN_BF16> {
-    static constexpr uint32_t LEAST = 0xFF80FF80u, ONE = 0x3F803F80u, MAGNITUDE = 0x7FFF7FFFu;
+    static constexpr uint32_t LEAST = 0xFF80FF80u, MAGNITUDE = 0x7FFF7FFFu;
     static __device__ __forceinline__ uint32_t max(uint32_t a, uint32_t b) {
         uint32_t c;
         asm("max.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
@@ -232,14 +233,25 @@ struct softmax {
     }
 };
 
-// 16 bytes of gamma or beta, `without` where there is none.
-__device__ __forceinline__ raw load_factor(const ceni_operand &o, uint32_t piece,
-                                           uint32_t without) {
+// A piece's gamma or beta, of the rows' type or FP32; `without` where there is none.
+template <uint32_t TYPE, int V>
+__device__ __forceinline__ void load_factors(const ceni_operand &o, uint32_t piece, float without,
+                                             float (&v)[V]) {
     if (!o.data) {
-        return {{without, without, without, without}};
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            v[j] = without;
+        }
+    } else if (o.dtype == TYPE) {
+        uint4 q = __ldg((const uint4 *)o.data + piece);
+        unpack<V>({{q.x, q.y, q.z, q.w}}, TYPE, v);
+    } else {
+#pragma unroll
+        for (int j = 0; j < V; j += 4) {
+            float4 q = __ldg((const float4 *)o.data + (piece * V + j) / 4);
+            v[j] = q.x, v[j + 1] = q.y, v[j + 2] = q.z, v[j + 3] = q.w;
+        }
     }
-    uint4 q = __ldg((const uint4 *)o.data + piece);
-    return {{q.x, q.y, q.z, q.w}};
 }
 
 struct layer_norm {
@@ -263,8 +275,8 @@ struct layer_norm {
         x.store(
             a,
             [&](int k) {
-                unpack<x.V>(load_factor(a.gamma, x.piece(k), word<TYPE>::ONE), TYPE, gamma);
-                unpack<x.V>(load_factor(a.beta, x.piece(k), 0), TYPE, beta);
+                load_factors<TYPE, x.V>(a.gamma, x.piece(k), 1, gamma);
+                load_factors<TYPE, x.V>(a.beta, x.piece(k), 0, beta);
             },
             [&](int i, int j, float v) { return (v - mean[i]) * rstd[i] * gamma[j] + beta[j]; });
     }

@@ -18,11 +18,16 @@ static const uint64_t whole_shapes[][2] = {
 };
 enum { WHOLE_SHAPES = sizeof whole_shapes / sizeof *whole_shapes };
 
-/* What all of a case's matrices are, while rows are to be whole. */
+/* What all of a case's matrices are, gamma and beta aside, while rows are to be whole. */
 static const cen_dtype *whole;
 
 static cen_dtype of_any_type(void) {
     return whole ? *whole : any_type();
+}
+
+/* Gamma's and beta's, which may be FP32 in any case. */
+static cen_dtype of_factor_type(void) {
+    return any_below(2) ? CEN_FP32 : of_any_type();
 }
 
 static cen_matrix place(area *a, uint64_t rows, uint64_t cols, cen_dtype dtype) {
@@ -256,8 +261,8 @@ static void check_norm_row(const area *a, const norm_case *n, uint64_t i) {
 static norm_case any_norm(area *a, uint64_t rows, uint64_t cols) {
     area_clear(a);
     norm_case n = {.x = place(a, rows, cols, of_any_type()),
-                   .gamma = place(a, 1, cols, of_any_type()),
-                   .beta = place(a, 1, cols, of_any_type()),
+                   .gamma = place(a, 1, cols, of_factor_type()),
+                   .beta = place(a, 1, cols, of_factor_type()),
                    .mean = place(a, rows, 1, CEN_FP32),
                    .rstd = place(a, rows, 1, CEN_FP32),
                    .gamma_there = any_below(4),
