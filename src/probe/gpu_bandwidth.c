@@ -1,7 +1,6 @@
 /* How many bytes a second a device's levels move, and its arithmetic. */
 #include "probe/gpu.h"
 
-#include "base/over.h"
 #include "kernels/hierarchy.h"
 
 #include <string.h>
@@ -9,9 +8,6 @@
 /* Enough threads to hide the latencies, few enough that all of them have room at once: a second
  * wave of blocks would leave most of the device idle. */
 enum { BLOCKS = 2, THREADS = 512 };
-/* Of a block, in one run of the kernels that move: over memory, where waves do not matter, each
- * block has one, and all that run are side by side. */
-enum { RUN_BYTES = THREADS * 4 * 16 };
 
 static void put(ceni_gpu *gpu, const ceni_gpu_work *work, const char *level, const char *access,
                 uint64_t bytes) {
@@ -22,16 +18,13 @@ static void put(ceni_gpu *gpu, const ceni_gpu_work *work, const char *level, con
 }
 
 /* Reads, writes, copies and triads of `bytes` in all, which the level holds. */
-static void measure_accesses(ceni_gpu *gpu, const char *level, uint64_t bytes, bool is_memory) {
+static void measure_accesses(ceni_gpu *gpu, const char *level, uint64_t bytes) {
     uint64_t rounds, half = bytes / 2 / 512 * 512, third = bytes / 3 / 512 * 512;
     uint64_t whole = bytes / 16 * 16;
     cen_addr first = gpu->memory, second = first + half, b = first + third, c = b + third;
     uint32_t value = 3;
     float scale = 1.5f;
-    cen_launch shape = ceni_gpu_shape(gpu, BLOCKS, THREADS, 0);
-    if (is_memory) {
-        shape.grid[0] = (uint32_t)ceni_over(third, RUN_BYTES);
-    }
+    const cen_launch shape = ceni_gpu_shape(gpu, BLOCKS, THREADS, 0);
     const ceni_gpu_work read = {"cen_read", shape,   {&first, &bytes, &rounds, &gpu->out},
                                 4,          &rounds, (double)whole};
     const ceni_gpu_work write = {"cen_write", shape,   {&first, &value, &bytes, &rounds},
@@ -83,13 +76,13 @@ void ceni_gpu_bandwidths(ceni_gpu *gpu) {
     uint64_t l2 = gpu->limits.l2_bytes * 2 / 5 / 512 * 512;
     measure_inside(gpu);
     if (l2 && l2 <= gpu->memory_bytes) {
-        measure_accesses(gpu, CEN_LEVEL_L2, l2, false);
+        measure_accesses(gpu, CEN_LEVEL_L2, l2);
     } else {
         ceni_draft_skip(gpu->draft, CEN_LEVEL_L2, "bandwidth: %s",
                         l2 ? "too little memory is free" : "the device does not tell its size");
     }
     if (gpu->memory_bytes >= 4 * gpu->limits.l2_bytes) {
-        measure_accesses(gpu, gpu->memory_level, gpu->memory_bytes, true);
+        measure_accesses(gpu, gpu->memory_level, gpu->memory_bytes);
     } else {
         ceni_draft_skip(gpu->draft, gpu->memory_level,
                         "bandwidth: too little memory is free to get past the cache");
